@@ -1,0 +1,169 @@
+"""The only place that starts a host process: a time limit, the whole tree killed, bounded output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from taskgen.errors import CommandError
+
+DEFAULT_OUTPUT_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A host process that ended. ``returncode`` is negative when a signal ended it, as in ``subprocess``."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    duration_s: float
+    timed_out: bool
+    stdout_bytes: int
+    stderr_bytes: int
+
+
+class BoundedReader(threading.Thread):
+    """Drains a pipe and keeps only the head and the tail, so that a flood costs no memory."""
+
+    def __init__(self, stream: IO[bytes], limit_bytes: int) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self._half = max(1, limit_bytes // 2)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total_bytes = 0
+        self.start()
+
+    def run(self) -> None:
+        # A closed pipe raises ValueError or OSError in the reading thread: the stream is over then.
+        with contextlib.suppress(ValueError, OSError):
+            while chunk := os.read(self._stream.fileno(), 1 << 16):
+                self._keep(chunk)
+
+    def _keep(self, chunk: bytes) -> None:
+        self.total_bytes += len(chunk)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += chunk[:room]
+            chunk = chunk[room:]
+        self._tail += chunk
+        if len(self._tail) > 2 * self._half:
+            del self._tail[: -self._half]
+
+    def value(self) -> bytes:
+        """What was kept; a line says how much was left out."""
+        tail = bytes(self._tail[-self._half :])
+        left_out = self.total_bytes - len(self._head) - len(tail)
+        note = f"\n[... {left_out} bytes left out ...]\n".encode() if left_out > 0 else b""
+        return bytes(self._head) + note + tail
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a process in its own session with three pipes. Raises FileNotFoundError if there is none."""
+    return subprocess.Popen(
+        list(argv),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=None if env is None else dict(env),
+        cwd=cwd,
+        start_new_session=True,
+    )
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process's whole group and reap it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout_s: float = 600.0,
+    output_bytes: int = DEFAULT_OUTPUT_BYTES,
+) -> Completed:
+    """Run a process to its end and return how it ended, whatever its code.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    began = time.monotonic()
+    process = start(argv, env=env, cwd=cwd)
+    assert process.stdin and process.stdout and process.stderr
+    out, err = BoundedReader(process.stdout, output_bytes), BoundedReader(process.stderr, output_bytes)
+    feeder = threading.Thread(target=_feed, args=(process.stdin, stdin), daemon=True)
+    feeder.start()
+    timed_out = False
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        timed_out = True
+    finally:
+        kill_tree(process)
+        for reader in (out, err):
+            reader.join(5.0)
+        for stream in (process.stdout, process.stderr):
+            stream.close()
+    return Completed(
+        returncode=124 if timed_out else process.returncode,
+        stdout=out.value(),
+        stderr=err.value(),
+        duration_s=time.monotonic() - began,
+        timed_out=timed_out,
+        stdout_bytes=out.total_bytes,
+        stderr_bytes=err.total_bytes,
+    )
+
+
+def _feed(stream: IO[bytes], data: bytes) -> None:
+    # A program that ends without reading its input is not a fault.
+    with contextlib.suppress(BrokenPipeError, OSError):
+        stream.write(data)
+    with contextlib.suppress(BrokenPipeError, OSError):
+        stream.close()
+
+
+def check(
+    argv: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout_s: float = 600.0,
+    output_bytes: int = DEFAULT_OUTPUT_BYTES,
+) -> bytes:
+    """Run a process and return its stdout.
+
+    Raises:
+        CommandError: it ended with a non-zero code or ran past ``timeout_s``.
+        FileNotFoundError: there is no such program.
+    """
+    done = run(argv, stdin=stdin, env=env, cwd=cwd, timeout_s=timeout_s, output_bytes=output_bytes)
+    if done.returncode != 0:
+        raise CommandError(
+            argv,
+            done.returncode,
+            done.stdout.decode(errors="replace")[-4000:],
+            done.stderr.decode(errors="replace")[-4000:],
+            timed_out=done.timed_out,
+        )
+    return done.stdout
