@@ -31,25 +31,17 @@ class Completed:
     stderr_bytes: int
 
 
-class BoundedReader(threading.Thread):
-    """Drains a pipe and keeps only the head and the tail, so that a flood costs no memory."""
+class BoundedKeeper:
+    """Keeps only the head and the tail of what it is fed, so that a flood costs no memory."""
 
-    def __init__(self, stream: IO[bytes], limit_bytes: int) -> None:
-        super().__init__(daemon=True)
-        self._stream = stream
+    def __init__(self, limit_bytes: int) -> None:
         self._half = max(1, limit_bytes // 2)
         self._head = bytearray()
         self._tail = bytearray()
         self.total_bytes = 0
-        self.start()
 
-    def run(self) -> None:
-        # A closed pipe raises ValueError or OSError in the reading thread: the stream is over then.
-        with contextlib.suppress(ValueError, OSError):
-            while chunk := os.read(self._stream.fileno(), 1 << 16):
-                self._keep(chunk)
-
-    def _keep(self, chunk: bytes) -> None:
+    def feed(self, chunk: bytes) -> None:
+        """Add bytes as they came."""
         self.total_bytes += len(chunk)
         room = self._half - len(self._head)
         if room > 0:
@@ -67,11 +59,37 @@ class BoundedReader(threading.Thread):
         return bytes(self._head) + note + tail
 
 
+class BoundedReader(threading.Thread):
+    """Drains a pipe in a thread of its own and keeps only the head and the tail."""
+
+    def __init__(self, stream: IO[bytes], limit_bytes: int) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self._kept = BoundedKeeper(limit_bytes)
+        self.start()
+
+    def run(self) -> None:
+        # A closed pipe raises ValueError or OSError in the reading thread: the stream is over then.
+        with contextlib.suppress(ValueError, OSError):
+            while chunk := os.read(self._stream.fileno(), 1 << 16):
+                self._kept.feed(chunk)
+
+    @property
+    def total_bytes(self) -> int:
+        """How much was written, kept or not."""
+        return self._kept.total_bytes
+
+    def value(self) -> bytes:
+        """What was kept; a line says how much was left out."""
+        return self._kept.value()
+
+
 def start(
     argv: Sequence[str],
     *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a process in its own session with three pipes. Raises FileNotFoundError if there is none."""
     return subprocess.Popen(
@@ -81,6 +99,7 @@ def start(
         stderr=subprocess.PIPE,
         env=None if env is None else dict(env),
         cwd=cwd,
+        pass_fds=tuple(pass_fds),
         start_new_session=True,
     )
 
@@ -110,7 +129,7 @@ def run(
     process = start(argv, env=env, cwd=cwd)
     assert process.stdin and process.stdout and process.stderr
     out, err = BoundedReader(process.stdout, output_bytes), BoundedReader(process.stderr, output_bytes)
-    feeder = threading.Thread(target=_feed, args=(process.stdin, stdin), daemon=True)
+    feeder = threading.Thread(target=feed, args=(process.stdin, stdin), daemon=True)
     feeder.start()
     timed_out = False
     try:
@@ -134,7 +153,8 @@ def run(
     )
 
 
-def _feed(stream: IO[bytes], data: bytes) -> None:
+def feed(stream: IO[bytes], data: bytes) -> None:
+    """Write all of ``data`` to a program's stdin and close it."""
     # A program that ends without reading its input is not a fault.
     with contextlib.suppress(BrokenPipeError, OSError):
         stream.write(data)

@@ -157,6 +157,9 @@ class SandboxProvider(Protocol):
     def fingerprint(self) -> str:
         """A short string that changes when environments built by this provider must be built anew."""
 
+    def python(self) -> str:
+        """The path, inside a sandbox, of the Python interpreter that environments are made with."""
+
     def has_snapshot(self, key: str) -> bool:
         """Whether ``key`` was kept on this machine (or engine). Raises SandboxUnavailable."""
 

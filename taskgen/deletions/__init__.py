@@ -1,0 +1,1 @@
+"""Deletion operators, one a module; ``table`` lists them."""

@@ -1,0 +1,315 @@
+"""A fork server for test runs, inside the sandbox.
+
+It reads one JSON request a line on stdin and answers on stdout with the events of the run, a JSON object a
+line, closed by ``{"e": "done", ...}``. For each request it brings /workspace back to the pristine tree, lays
+the request's files over it, runs ``child`` in a forked process (pytest is loaded once, the repository's code
+never), bounds it in time and output, and kills every process that is left.
+
+The server shares its sandbox with the code under test. It protects the runs from each other's leftovers, not
+from malice: a caller that distrusts the code uses a sandbox for one run only.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+#: The tree as the caller put it, and what the editable install added to it (metadata, compiled extensions).
+TREE, ARTIFACTS, WORKSPACE = "/home/agent/.taskgen-tree", "/env/artifacts", "/workspace"
+HERE = os.path.dirname(os.path.abspath(__file__))
+OUTPUT_KEEP_BYTES = 16 << 10
+EVENTS_MAX_BYTES = 512 << 20
+
+Stamp = tuple[int, int, int]
+
+
+def stamp(path: str) -> Stamp:
+    found = os.lstat(path)
+    return found.st_mode, found.st_size, found.st_mtime_ns
+
+
+class Workspace:
+    """Keeps /workspace equal to the pristine tree plus the files of the current request."""
+
+    def __init__(self) -> None:
+        self.origin = {path: os.path.join(root, path) for root in (ARTIFACTS, TREE) for path in walk(root)}
+        self.pristine = {path: stamp(origin) for path, origin in self.origin.items()}
+
+    def restore(self) -> None:
+        """Undo whatever the last run wrote, deleted or changed."""
+        for path in list(walk(WORKSPACE)):
+            if path not in self.pristine:
+                os.unlink(os.path.join(WORKSPACE, path))
+        remove_empty_directories(WORKSPACE)
+        for path, wanted in self.pristine.items():
+            target = os.path.join(WORKSPACE, path)
+            if not os.path.lexists(target) or stamp(target) != wanted:
+                self._copy(path, target)
+
+    def _copy(self, path: str, target: str) -> None:
+        if os.path.islink(target) or os.path.isfile(target):
+            os.unlink(target)
+        elif os.path.isdir(target):
+            shutil.rmtree(target)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copy2(self.origin[path], target, follow_symlinks=False)
+
+    @staticmethod
+    def overlay(files: dict[str, str | None]) -> None:
+        """Write (base64) or delete (null) files. Contents decide the times, so that bytecode stays valid."""
+        for path, content in files.items():
+            target = os.path.join(WORKSPACE, path)
+            if content is None:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(target)
+                with contextlib.suppress(OSError):
+                    os.removedirs(os.path.dirname(target))
+                continue
+            data = base64.b64decode(content)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            mode = stat.S_IMODE(os.lstat(target).st_mode) if os.path.lexists(target) else 0o644
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(target)
+            with open(target, "wb") as out:
+                out.write(data)
+            os.chmod(target, mode)
+            when = 1_000_000_000 + zlib.crc32(data) % 100_000_000
+            os.utime(target, (when, when))
+
+
+def walk(root: str) -> Iterator[str]:
+    for folder, folders, files in os.walk(root):
+        linked = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for name in files + linked:
+            yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def remove_empty_directories(root: str) -> None:
+    for folder, _, _ in os.walk(root, topdown=False):
+        if folder != root:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+
+def ancestors() -> set[int]:
+    pids, pid = set(), os.getpid()
+    while pid > 0:
+        pids.add(pid)
+        try:
+            with open("/proc/%d/stat" % pid, "rb") as status:
+                pid = int(status.read().rsplit(b")", 1)[1].split()[1])
+        except OSError:
+            break
+    return pids | {1}
+
+
+def kill_everything_else() -> None:
+    """Kill all processes of the sandbox but the server and its parents, daemons included."""
+    keep = ancestors()
+    for _ in range(3):
+        others = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in keep]
+        for pid in others:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if not others:
+            return
+        time.sleep(0.002)
+
+
+class Run:
+    """One run of ``child``, watched: events are passed on, output is bounded, hangs are ended."""
+
+    def __init__(self, request: dict[str, Any], out: Any, spawn: bool) -> None:
+        self.request, self.out, self.spawn = request, out, spawn
+        self.output = bytearray()
+        self.output_bytes = 0
+        self.events_bytes = 0
+        self.partial = b""
+        self.running: int | None = None
+        self.finished = False
+        self.last_event_s = time.monotonic()
+
+    def execute(self) -> dict[str, Any]:
+        began, cpu_before = time.monotonic(), children_cpu_s()
+        pid, events, output = self._start()
+        status = self._watch(events, output, began)
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+        code = wait_code(pid)
+        for fd in (events, output):
+            os.close(fd)
+        kill_everything_else()
+        if status == "ended" and not self.finished:
+            status = "crashed"
+        return {
+            "e": "done",
+            "status": status,
+            "running": self.running,
+            "code": code,
+            "seconds": time.monotonic() - began,
+            "cpu_s": children_cpu_s() - cpu_before,
+            "output": self.output[-OUTPUT_KEEP_BYTES:].decode("utf-8", "replace"),
+            "output_bytes": self.output_bytes,
+        }
+
+    def _start(self) -> tuple[int, int, int]:
+        events_r, events_w = os.pipe()
+        output_r, output_w = os.pipe()
+        if self.spawn:
+            os.set_inheritable(events_w, True)
+            process = subprocess.Popen(
+                [sys.executable, os.path.join(HERE, "child.py"), str(events_w)],
+                stdin=subprocess.PIPE, stdout=output_w, stderr=output_w,
+                pass_fds=[events_w], start_new_session=True, cwd=WORKSPACE,
+            )  # fmt: skip
+            assert process.stdin
+            process.stdin.write(json.dumps(self.request).encode())
+            process.stdin.close()
+            pid = process.pid
+            process.returncode = 0  # reaped by wait_code, not by Popen
+        else:
+            pid = os.fork()
+            if pid == 0:
+                self._become_child(events_r, events_w, output_r, output_w)
+        os.close(events_w)
+        os.close(output_w)
+        return pid, events_r, output_r
+
+    def _become_child(self, events_r: int, events_w: int, output_r: int, output_w: int) -> None:
+        code = 70
+        try:
+            os.setsid()
+            os.close(events_r)
+            os.close(output_r)
+            for fd in (1, 2):
+                os.dup2(output_w, fd)
+            os.close(output_w)
+            os.close(self.out.fileno())
+            import child
+
+            code = child.run(self.request, events_w)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _watch(self, events: int, output: int, began: float) -> str:
+        run_ends = began + self.request["run_timeout_s"]
+        selector = selectors.DefaultSelector()
+        selector.register(events, selectors.EVENT_READ)
+        selector.register(output, selectors.EVENT_READ)
+        while True:
+            now = time.monotonic()
+            limit = self.last_event_s + self.request["test_timeout_s"]
+            if now >= run_ends:
+                return "run_timeout"
+            if now >= limit:
+                return "test_timeout"
+            for key, _ in selector.select(max(0.0, min(limit, run_ends) - now)):
+                chunk = os.read(key.fd, 1 << 16)
+                if key.fd == output:
+                    self._keep_output(chunk)
+                    if not chunk:
+                        selector.unregister(output)
+                elif not chunk:
+                    return "ended"
+                elif not self._pass_on(chunk):
+                    return "flooded"
+
+    def _keep_output(self, chunk: bytes) -> None:
+        self.output_bytes += len(chunk)
+        self.output += chunk
+        if len(self.output) > 4 * OUTPUT_KEEP_BYTES:
+            del self.output[:-OUTPUT_KEEP_BYTES]
+
+    def _pass_on(self, chunk: bytes) -> bool:
+        self.last_event_s = time.monotonic()
+        self.events_bytes += len(chunk)
+        lines = (self.partial + chunk).split(b"\n")
+        self.partial = lines.pop()
+        for line in lines:
+            if line.startswith(b'{"e": "start", "i": '):
+                self.running = int(line[20:-1])
+            elif line.startswith(b'{"e": "end"'):
+                self.running = None
+            elif line.startswith(b'{"e": "finish"'):
+                self.finished = True
+            self.out.write(line + b"\n")
+        return self.events_bytes < EVENTS_MAX_BYTES
+
+
+def children_cpu_s() -> float:
+    used = os.times()
+    return used.children_user + used.children_system
+
+
+def wait_code(pid: int) -> int:
+    try:
+        status = os.waitpid(pid, 0)[1]
+    except ChildProcessError:
+        return -1
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+def preload() -> bool:
+    """Load pytest and its installed plugins once. False if that loaded code of the workspace."""
+    sys.path.insert(0, HERE)
+    import child
+
+    child.preload()
+    paths = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
+    return not any(path.startswith(WORKSPACE + "/") for path in paths)
+
+
+def serve() -> None:
+    requests = os.fdopen(os.dup(0), "rb")
+    out = os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as null:
+        os.dup2(null.fileno(), 0)
+    os.dup2(2, 1)
+    os.chdir(WORKSPACE)
+    workspace = Workspace()
+    spawn = not preload()
+    out.write(json.dumps({"e": "ready", "spawn": spawn, "python": sys.version.split()[0]}).encode() + b"\n")
+    out.flush()
+    for line in requests:
+        request = json.loads(line)
+        workspace.restore()
+        workspace.overlay(request["files"])
+        done = Run(request, out, spawn).execute()
+        out.write(json.dumps(done).encode() + b"\n")
+        out.flush()
+
+
+def main(argv: list[str]) -> None:
+    if "--serve" in argv:
+        serve()
+        return
+    # The interpreter reads .pth files as it starts, and drops paths that do not exist yet: fill the
+    # workspace first, then start again.
+    Workspace().restore()
+    os.execv(sys.executable, [sys.executable, os.path.abspath(__file__), "--serve"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,158 @@
+"""Taking hidden tests out of the test files: functions, then what only they used, then files left without tests."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from tree_sitter import Node
+
+from taskgen import syntax
+from taskgen.languages.python_edits import FileEdits
+from taskgen.languages.python_syntax import PythonFile
+from taskgen.types import Definition
+
+
+class UnremovableTest(Exception):
+    """A test whose source cannot be found in its file (inherited, generated, or not Python)."""
+
+
+def remove_tests(files: Mapping[str, PythonFile], tests: Iterable[str]) -> dict[str, bytes | None]:
+    """The test files without the functions of ``tests`` (pytest ids): path -> new bytes, None where none is left.
+
+    Fixtures, helpers, constants and imports that only those functions used go with them.
+
+    Raises:
+        UnremovableTest: a test's function is not in its file.
+    """
+    edits: dict[str, FileEdits] = {}
+    for path, names in sorted(_functions(tests).items()):
+        if path not in files:
+            raise UnremovableTest(f"{path} is not a Python test file that can be read")
+        edits[path] = FileEdits(files[path])
+        for name in sorted(names):
+            node = _find(files[path], name)
+            if node is None:
+                raise UnremovableTest(f"{name} is not defined in {path}")
+            if not edits[path].is_removed(node):
+                edits[path].remove_definition(node)
+    for path, edit in edits.items():
+        if not any(_remaining_tests(edit)) and not _imported_elsewhere(files, path):
+            edit.remove_everything()
+    while any([_remove_unused(files, edits, path) for path in list(edits)]):
+        pass
+    for edit in edits.values():
+        _remove_empty_classes(edit)
+        _remove_imports(edit)
+    return {path: edit.result() for path, edit in edits.items()}
+
+
+def _functions(tests: Iterable[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for test in tests:
+        path, *names = test.split("[")[0].split("::")
+        found[path].add(".".join(names))
+    return found
+
+
+def _find(file: PythonFile, name: str) -> Node | None:
+    """The definition of a test; for one inherited from a class of the same file, the one that is inherited."""
+    if name in file.nodes:
+        return file.nodes[name]
+    bare = name.rpartition(".")[2]
+    same = [d.qualified_name for d in file.definitions if d.name == bare and d.owner]
+    return file.nodes[same[0]] if len(same) == 1 else None
+
+
+def _is_test(definition: Definition) -> bool:
+    return definition.kind != "class" and definition.name.startswith("test")
+
+
+def _remaining_tests(edit: FileEdits) -> Iterator[Definition]:
+    for definition in edit.file.definitions:
+        if _is_test(definition) and not edit.covers(definition.start_byte, definition.end_byte):
+            yield definition
+
+
+def _imported_elsewhere(files: Mapping[str, PythonFile], path: str) -> bool:
+    """Whether another test file imports from this one (by the last part of its module name)."""
+    stem = path.rpartition("/")[2].removesuffix(".py")
+    if stem in ("conftest", "__init__"):
+        return True
+    return any(
+        stem in (imported.module.rpartition(".")[2], imported.name)
+        for other, file in files.items()
+        if other != path
+        for imported in file.imports
+    )
+
+
+def _remove_unused(files: Mapping[str, PythonFile], edits: dict[str, FileEdits], path: str) -> bool:
+    """Remove top-level helpers of a file that only removed code used. True if something went."""
+    edit = edits[path]
+    if edit.gone:
+        return False
+    removed = False
+    for name, node in _helpers(edit.file):
+        if edit.is_removed(node) or not _only_removed_code_names(files, edits, path, name, node):
+            continue
+        if node.type == "expression_statement":
+            edit.remove_statement(node)
+        else:
+            edit.remove_definition(node)
+        removed = True
+    return removed
+
+
+def _helpers(file: PythonFile) -> Iterator[tuple[str, Node]]:
+    for definition in file.definitions:
+        is_suite = definition.kind == "class" and re.match(r"Test|.*Tests?$|.*TestCase$", definition.name)
+        if not definition.owner and not _is_test(definition) and not is_suite:
+            yield definition.name, file.nodes[definition.qualified_name]
+    for node in file.parsed.root.named_children:
+        inner = node.named_children[0] if node.type == "expression_statement" and node.named_child_count else None
+        left = inner.child_by_field_name("left") if inner is not None and inner.type == "assignment" else None
+        if left is not None and left.type == "identifier" and not file.parsed.text(left).startswith("pytest"):
+            yield file.parsed.text(left), node
+
+
+def _only_removed_code_names(
+    files: Mapping[str, PythonFile], edits: Mapping[str, FileEdits], path: str, name: str, node: Node
+) -> bool:
+    """Whether a name occurs (as a word, strings and fixtures' parameters included), and only in removed code."""
+    pattern, used = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b"), False
+    for other, file in files.items():
+        edit = edits.get(other)
+        for match in pattern.finditer(file.source):
+            if other == path and node.start_byte <= match.start() < node.end_byte:
+                continue
+            if edit is None or not edit.covers(match.start(), match.end()):
+                return False
+            used = True
+    return used
+
+
+def _remove_empty_classes(edit: FileEdits) -> None:
+    """Remove test classes that lost all their methods."""
+    if edit.gone:
+        return
+    for definition in edit.file.definitions:
+        if definition.kind != "class" or definition.owner:
+            continue
+        members = [d for d in edit.file.definitions if d.owner == definition.qualified_name]
+        lost = [m for m in members if edit.covers(m.start_byte, m.end_byte)]
+        left = [m for m in members if m not in lost]
+        if lost and not any(_is_test(m) or m.kind == "class" for m in left):
+            edit.remove_definition(edit.file.nodes[definition.qualified_name])
+
+
+def _remove_imports(edit: FileEdits) -> None:
+    if edit.gone:
+        return
+    for imported in edit.file.imports:
+        uses = [u for u in edit.file.uses.get(imported.local, ()) if u.attribute_of is None]
+        if uses and all(edit.is_removed(u.node) for u in uses) and not edit.is_removed(imported.part):
+            nested = any(a.type == "function_definition" for a in syntax.ancestors(imported.statement))
+            if not nested and imported.module != "__future__":
+                edit.remove_import(imported)

@@ -1,0 +1,1 @@
+"""The members of the sandbox seam (see ``taskgen.sandbox``) and the choice between them."""

@@ -1,0 +1,251 @@
+"""Test runs in a sandbox: a conversation with the fork server of ``languages/python_runner``.
+
+What comes back was written next to hostile code, so each event is checked before it is believed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from taskgen.errors import SandboxUnavailable
+from taskgen.sandbox import ENV_DIR, HOME_DIR, WORKSPACE_DIR, Channel, Limits, Sandbox, SandboxProvider
+from taskgen.types import Coverage, Outcome, RunStatus, TestReport, TestResult
+
+TREE_DIR = f"{HOME_DIR}/.taskgen-tree"
+SERVER = f"{ENV_DIR}/runner/serve.py"
+PYTHON = f"{ENV_DIR}/venv/bin/python"
+#: Seconds beyond a run's own limit after which the sandbox counts as broken.
+GRACE_S = 30.0
+READY_S = 120.0
+#: Options of every run: our own reports only, no state left behind, go on past collection errors.
+BASE_ARGS = (
+    f"--rootdir={WORKSPACE_DIR}", "-p", "no:cacheprovider", "--continue-on-collection-errors", "--tb=line", "-q",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One run.
+
+    Attributes:
+        files: laid over the pristine tree; None deletes.
+        args: pytest options and paths of the repository.
+        select: run only these tests (and collect only their files); None: all.
+        deselect: never run these.
+        shuffle: seed of a random order, or None for the natural one.
+        stop_early: end at the first test that does not pass.
+    """
+
+    files: Mapping[str, bytes | None] = field(default_factory=dict)
+    args: tuple[str, ...] = ()
+    select: frozenset[str] | None = None
+    deselect: frozenset[str] = frozenset()
+    shuffle: int | None = None
+    coverage: bool = False
+    stop_early: bool = False
+    test_timeout_s: float = 60.0
+    run_timeout_s: float = 1800.0
+
+
+class SessionCrashed(SandboxUnavailable):
+    """The fork server died twice on one request: the code under test kills what it runs beside."""
+
+
+class TestSession:
+    """A sandbox with a running fork server. Not thread-safe; restarts itself when the server is lost."""
+
+    __test__ = False
+
+    def __init__(
+        self,
+        provider: SandboxProvider,
+        snapshot: str,
+        tree: bytes,
+        *,
+        limits: Limits | None = None,
+        environ: Mapping[str, str] | None = None,
+        hash_seed: int = 0,
+    ) -> None:
+        """``tree``: the pristine tree as a tar; it is put into each sandbox that the session starts."""
+        self._provider, self._snapshot, self._tree, self._limits = (
+            provider,
+            snapshot,
+            tree,
+            limits or Limits(),
+        )
+        self._environ = {
+            "CI": "true",
+            "PYTHONHASHSEED": str(hash_seed),
+            "PYTHONPYCACHEPREFIX": "/tmp/pycache",
+            "VIRTUAL_ENV": f"{ENV_DIR}/venv",
+            **(environ or {}),
+        }
+        self._sandbox: Sandbox | None = None
+        self._channel: Channel | None = None
+
+    def run(self, request: RunRequest) -> TestReport:
+        """Run tests. Raises SandboxUnavailable, or SessionCrashed if the code under test kills the server."""
+        args = [*BASE_ARGS, *request.args]
+        if request.stop_early:
+            args.append("--maxfail=1")
+        if request.select is not None:
+            args += sorted({test.split("::")[0] for test in request.select})
+        message = {
+            "kind": "pytest",
+            "files": _encode(request.files),
+            "args": args,
+            "select": None if request.select is None else sorted(request.select),
+            "deselect": sorted(request.deselect),
+            "shuffle": request.shuffle,
+            "coverage": request.coverage,
+            "test_timeout_s": request.test_timeout_s,
+            "run_timeout_s": request.run_timeout_s,
+        }
+        events = self._ask(message, request.run_timeout_s)
+        try:
+            return _report(events)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SessionCrashed(f"the code under test garbled its own report: {error!r}") from error
+
+    def importable(
+        self, modules: Sequence[str], files: Mapping[str, bytes | None], *, timeout_s: float = 120.0
+    ) -> dict[str, str]:
+        """Import modules one after another; return name -> '' or the error. Raises SandboxUnavailable."""
+        message = {
+            "kind": "import",
+            "files": _encode(files),
+            "modules": list(modules),
+            "test_timeout_s": timeout_s,
+            "run_timeout_s": timeout_s,
+        }
+        found = dict.fromkeys(modules, "did not finish")
+        for event in self._ask(message, timeout_s):
+            if event["e"] == "import" and event.get("name") in found:
+                found[event["name"]] = str(event.get("error", ""))
+        return found
+
+    def _ask(self, message: Mapping[str, Any], timeout_s: float) -> list[dict[str, Any]]:
+        line = json.dumps(message).encode()
+        for attempt in (1, 2):
+            try:
+                channel = self._connect()
+                channel.send(line)
+                return _read_events(channel, timeout_s + GRACE_S)
+            except (EOFError, TimeoutError, ValueError) as error:
+                detail = self._channel.stderr_tail() if self._channel else ""
+                self.close()
+                if attempt == 2:
+                    raise SessionCrashed(
+                        f"the test runner in the sandbox was lost: {error!r} {detail}"
+                    ) from error
+        raise AssertionError("unreachable")
+
+    def _connect(self) -> Channel:
+        if self._channel is None:
+            self._sandbox = self._provider.create(snapshot=self._snapshot, limits=self._limits)
+            self._sandbox.put(TREE_DIR, self._tree)
+            self._channel = self._sandbox.open([PYTHON, SERVER], env=self._environ)
+            ready = json.loads(self._channel.receive(READY_S))
+            if ready.get("e") != "ready":
+                raise ValueError(f"unexpected greeting {ready!r}")
+        return self._channel
+
+    def close(self) -> None:
+        """Free the sandbox. A later ``run`` starts another."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._sandbox is not None:
+            self._sandbox.close()
+        self._channel = self._sandbox = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _encode(files: Mapping[str, bytes | None]) -> dict[str, str | None]:
+    return {path: None if data is None else base64.b64encode(data).decode() for path, data in files.items()}
+
+
+def _read_events(channel: Channel, timeout_s: float) -> list[dict[str, Any]]:
+    events = []
+    while True:
+        event = json.loads(channel.receive(timeout_s))
+        if not isinstance(event, dict) or not isinstance(event.get("e"), str):
+            raise ValueError(f"not an event: {event!r:.200}")
+        events.append(event)
+        if event["e"] == "done":
+            return events
+
+
+def _report(events: Sequence[dict[str, Any]]) -> TestReport:
+    collected: tuple[str, ...] = ()
+    results: dict[str, TestResult] = {}
+    errors: dict[str, str] = {}
+    lines: dict[str, dict[int, int]] = {}
+    imported: dict[str, set[int]] = {}
+    for event in events:
+        match event["e"]:
+            case "collected":
+                collected = tuple(str(test) for test in event["ids"])
+            case "collect_error":
+                errors[str(event["id"])] = str(event["message"])
+            case "end" if 0 <= event["i"] < len(collected):
+                results[collected[event["i"]]] = TestResult(
+                    outcome=Outcome(event["o"]),
+                    seconds=float(event["s"]),
+                    spawned=bool(event["p"]),
+                    message=str(event["m"]),
+                )
+            case "coverage":
+                _add_coverage(event, len(collected), lines, imported)
+    done = events[-1]
+    status = RunStatus(done["status"])
+    running = done.get("running")
+    if status is not RunStatus.ENDED and isinstance(running, int) and 0 <= running < len(collected):
+        ended = Outcome.CRASHED if status is RunStatus.CRASHED else Outcome.TIMED_OUT
+        results[collected[running]] = TestResult(outcome=ended)
+    spawning = sum(1 << i for i, test in enumerate(collected) if test in results and results[test].spawned)
+    coverage = Coverage(
+        tests=collected,
+        lines=lines,
+        import_lines={path: frozenset(found) for path, found in imported.items()},
+        spawning=spawning,
+    )
+    return TestReport(
+        status=status,
+        results=results,
+        collected=collected,
+        collection_errors=errors,
+        output=str(done["output"]),
+        seconds=float(done["seconds"]),
+        cpu_s=float(done["cpu_s"]),
+        coverage=coverage if lines or imported else None,
+    )
+
+
+def _add_coverage(
+    event: Mapping[str, Any], n_tests: int, lines: dict[str, dict[int, int]], imported: dict[str, set[int]]
+) -> None:
+    path = str(event["f"])
+    for key, flat in event["t"].items():
+        test = int(key)
+        if test >= n_tests:
+            continue
+        spans = zip(flat[::2], flat[1::2], strict=True)
+        numbers = [line for first, last in spans for line in range(int(first), int(last) + 1)]
+        if test < 0:
+            imported.setdefault(path, set()).update(numbers)
+            continue
+        found, bit = lines.setdefault(path, {}), 1 << test
+        for line in numbers:
+            found[line] = found.get(line, 0) | bit
