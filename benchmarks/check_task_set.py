@@ -46,8 +46,7 @@ SHAPES = {
     "deletion": "path,qualified_name,kind:str signature:null|str start_line,end_line,lines:int",
     "environment": "language,runtime:str install:list[str|list[str]] requirements:str|list[str] "
     "build_command:null|str|list[str] test_command:str|list[str] timeout_s:number image:null|str",
-    "checks": "n_runs:int flaky:list[str] null_fails,stub_fails,gold_passes,tree_restored:bool "
-    "seconds:struct|number",
+    "checks": "n_runs:int flaky:list[str] null_fails,stub_fails,gold_passes,tree_restored:bool seconds:struct|number",
     "audit": "thief_reward:number",
     "difficulty": "policy:str policy_version:number|str n,passes:int pass_at_1:number "
     "interval:interval|list[number] band,measured_at:str",
@@ -81,6 +80,7 @@ def pytest_collectreport(report):
         emit(report, "collect")
 """
 SETUP_LIMIT_S, SIZE_LIMIT = 3600.0, 8 << 30
+FAILED_SET_UPS: dict[Path, str] = {}  # so that the next task of the same environment need not try again
 
 
 class ViolationError(Exception):
@@ -368,19 +368,20 @@ def squeezed(text: str) -> str:
     return "\n".join(line.strip() for line in text.splitlines() if line.strip())
 
 
-def check_leaks(row: Row, pristine: Path, places: Iterable[Path]) -> Iterator[str]:
-    """Deleted bodies of five lines or more that can be read somewhere in the given places."""
+def check_leaks(row: Row, pristine: Path, files: Iterable[Path]) -> Iterator[str]:
+    """Deleted bodies of five lines or more that can be read in one of the files."""
     bodies: dict[str, str] = {}
     for path, functions in deleted_functions(row, pristine).items():
         lines = inside(pristine, path).read_text(errors="replace").split("\n") if functions else []
         for node in functions:
             body = squeezed("\n".join(lines[first_line(node.body[0]) - 1 : node.end_lineno]))
             bodies |= {body: node.name} if body.count("\n") >= 4 and len(body) >= 120 else {}
-    for file in (p for place in places for p in place.rglob("*") if p.is_file() and not p.is_symlink()):
+    for file in (path for path in files if path.is_file() and not path.is_symlink()):
         data = file.read_bytes() if file.stat().st_size < 4 << 20 else b""
         hits = [body for body in bodies if max(body.split("\n"), key=len).encode() in data]
         if any(body in squeezed(data.decode(errors="replace")) for body in hits):
-            yield f"deleted code ({some(bodies[b] for b in hits)}) can be read in {file.parent.name}/{file.name}"
+            names = some(bodies[body] for body in hits)
+            yield f"deleted code ({names}) can be read in {file.parent.name}/{file.name}"
 
 
 # --- the machine that runs the tests ---
@@ -491,6 +492,8 @@ class Machine:
         """Makes the environment in the given tree and keeps the files that its set-up put there."""
         if (self.root / "ready").exists():
             return
+        if self.root in FAILED_SET_UPS:
+            raise UncheckedError(FAILED_SET_UPS[self.root])
         for name in ("env", "installed"):
             shutil.rmtree(self.root / name, ignore_errors=True)
             (self.root / name).mkdir()
@@ -500,8 +503,11 @@ class Machine:
         self.set_up(f"{shlex.quote(str(self.python))} -m venv /env/venv")
         site = self.root / "env/venv/lib" / self.python.name / "site-packages"
         (site / f"{PLUGIN_NAME}.pth").write_text(self.local("/report") + "\n")
-        pip = ["/env/venv/bin/python -m pip install -r /env/requirements.txt"] if pins else []
-        for line in (*pip, *map(shell_line, self.setup["install"])):
+        if pins:
+            self.set_up("/env/venv/bin/python -m pip install -r /env/requirements.txt")
+        # The set-up ran in a pristine tree, so what the install commands copy is no leak of the task's.
+        (self.root / "pinned").write_text("\n".join(map(str, site.rglob("*"))))
+        for line in map(shell_line, self.setup["install"]):
             self.set_up(line)
         self.set_up(f"/env/venv/bin/python -m pytest -p {PLUGIN_NAME} --version")
         made = tree(self.place / "run").keys() - tree(state).keys()
@@ -511,7 +517,8 @@ class Machine:
     def set_up(self, line: str) -> None:
         code, output = self.call(line, SETUP_LIMIT_S, network=True)
         if code:
-            raise UncheckedError(f"set-up command {line!r} ended with {code}: {output[-600:]}")
+            FAILED_SET_UPS[self.root] = f"set-up command {line!r} ended with {code}: {output[-600:]}"
+            raise UncheckedError(FAILED_SET_UPS[self.root])
 
     def run_tests(self, state: Path) -> Outcome:
         self.fresh(state)
@@ -587,10 +594,11 @@ class Task:
         yield from self.check_contents()
         yield from self.check_trees()
         yield from self.check_source()
-        yield from check_leaks(self.row, self.at("pristine"), [self.at("workspace")])
+        yield from check_leaks(self.row, self.at("pristine"), self.at("workspace").rglob("*"))
         if self.options.tests:
             with machine(self.row, self.options, self.scratch, self.at("pristine")) as runner:
-                yield from check_leaks(self.row, self.at("pristine"), [runner.root / "env/venv/lib"])
+                pinned = (runner.root / "pinned").read_text().splitlines()
+                yield from check_leaks(self.row, self.at("pristine"), map(Path, pinned))
                 yield from self.check_runs(runner)
 
     def check_contents(self) -> Iterator[str]:

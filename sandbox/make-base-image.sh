@@ -52,7 +52,7 @@ command -v debootstrap >/dev/null || fail "debootstrap is missing; install it: a
 
 root=$(mktemp -d "${TMPDIR:-/var/tmp}/taskgen-base.XXXXXX")
 # debootstrap may leave /proc mounted when it is interrupted: never delete through a mount.
-trap 'umount "$root/proc" "$root/sys" 2>/dev/null; rm -rf --one-file-system "$root"' EXIT
+trap 'umount "$root/proc" "$root/sys" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
 trap 'exit 130' INT TERM
 
 debootstrap --variant=minbase --include="$PACKAGES" "$SUITE" "$root" "$MIRROR" >"$root.log" 2>&1 || {

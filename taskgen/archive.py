@@ -88,9 +88,9 @@ def pack(source: Path | Iterable[ArchiveEntry]) -> bytes:
 
 def compress(data: bytes) -> bytes:
     """Zstandard at a fixed level, in one thread, with content size and checksum: fixed bytes."""
-    return zstandard.ZstdCompressor(
-        level=ZSTD_LEVEL, threads=0, write_content_size=True, write_checksum=True
-    ).compress(data)
+    return zstandard.ZstdCompressor(level=ZSTD_LEVEL, threads=0, write_content_size=True, write_checksum=True).compress(
+        data
+    )
 
 
 def decompress(data: bytes, *, max_bytes: int = MAX_UNPACKED_BYTES) -> bytes:
@@ -147,9 +147,7 @@ def read_entries(data: bytes, *, max_bytes: int = MAX_UNPACKED_BYTES) -> list[Ar
             for number, info in enumerate(tar):
                 total += info.size
                 if total > max_bytes or number >= MAX_MEMBERS:
-                    raise FormatError(
-                        f"the archive unpacks to more than {max_bytes} bytes or {MAX_MEMBERS} files"
-                    )
+                    raise FormatError(f"the archive unpacks to more than {max_bytes} bytes or {MAX_MEMBERS} files")
                 entry = _checked(tar, info)
                 if entry is None:
                     continue
@@ -183,16 +181,12 @@ def write_entries(entries: Iterable[ArchiveEntry], into: Path, *, overwrite: boo
     ordered = sorted(entries, key=lambda entry: (entry.link_target is not None, entry.path))
     for entry in ordered:
         if entry.link_target is None:
-            safepath.write_file(
-                into, entry.path, entry.content, executable=entry.executable, overwrite=overwrite
-            )
+            safepath.write_file(into, entry.path, entry.content, executable=entry.executable, overwrite=overwrite)
         else:
             safepath.write_link(into, entry.path, entry.link_target, overwrite=overwrite)
 
 
-def unpack(
-    data: bytes, into: Path, *, overwrite: bool = False, max_bytes: int = MAX_UNPACKED_BYTES
-) -> list[str]:
+def unpack(data: bytes, into: Path, *, overwrite: bool = False, max_bytes: int = MAX_UNPACKED_BYTES) -> list[str]:
     """Unpack a ``.tar`` or ``.tar.zst`` below a folder (made if need be); returns the paths written.
 
     All is checked before the first byte is written. With ``overwrite`` files and links that are there

@@ -250,9 +250,7 @@ def _recipe(path: Path) -> Recipe:
             hint="make them the same",
         )
     if repeated := [name for name, count in Counter(model.languages).items() if count > 1]:
-        raise ConfigError(
-            f"{path}:{line_of(document, ('languages',))}: languages: {repeated[0]!r} is there twice"
-        )
+        raise ConfigError(f"{path}:{line_of(document, ('languages',))}: languages: {repeated[0]!r} is there twice")
     shared = path.with_name(SHARED_TEMPLATE)
     template = (read_bytes(shared) if shared.exists() else b"") + read_bytes(path.with_name(f"{path.stem}.md.j2"))
     b = model.bounds

@@ -25,9 +25,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise ConfigError(
-            f"{path}: there is no such file", hint="give the path of an existing file"
-        ) from None
+        raise ConfigError(f"{path}: there is no such file", hint="give the path of an existing file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
 
@@ -112,13 +110,14 @@ _REASONS = {
 
 
 def _fail(path: Path, document: CommentedMap, error: ValidationError, model: type[BaseModel]) -> NoReturn:
-    first = error.errors(include_url=False)[0]
+    # A misspelt key is also a missing one: the misspelling is what helps.
+    first = min(error.errors(include_url=False), key=lambda found: found["type"] != "extra_forbidden")
     location = first["loc"]
     key = ".".join(str(step) for step in location) or "the file"
     where = f"{path}:{line_of(document, location)}"
     if first["type"] == "extra_forbidden":
         known = _known_keys(model, location)
-        close = difflib.get_close_matches(str(location[-1]), known, n=1)
+        close = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
         known_hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(known)}"
         raise ConfigError(f"{where}: unknown key {location[-1]!r}", hint=known_hint) from error
     if first["type"] == "missing":

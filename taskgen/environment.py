@@ -63,8 +63,12 @@ class Built:
     notes: tuple[str, ...]
 
 
-def build(provider: SandboxProvider, tree: Tree, plan: EnvironmentPlan, cache: Path) -> Built:
+def build(
+    provider: SandboxProvider, tree: Tree, plan: EnvironmentPlan, cache: Path, *, identity: str | None = None
+) -> Built:
     """Build the environment, or take the one that an earlier (or concurrent) run built.
+
+    ``identity`` stands for the tree's digest where several trees are to share an environment.
 
     Raises:
         SourceError: the project does not install, or is not imported from the workspace.
@@ -72,7 +76,7 @@ def build(provider: SandboxProvider, tree: Tree, plan: EnvironmentPlan, cache: P
         SandboxUnavailable: the sandbox failed.
         StoreError: the cache cannot be written.
     """
-    key = _key(provider, tree, plan)
+    key = _key(provider, identity or tree.digest, plan)
     record = cache / "environments" / f"{key}.json"
     with locked(record):
         if record.exists() and provider.has_snapshot(key):
@@ -88,10 +92,10 @@ def build(provider: SandboxProvider, tree: Tree, plan: EnvironmentPlan, cache: P
     return built
 
 
-def _key(provider: SandboxProvider, tree: Tree, plan: EnvironmentPlan) -> str:
+def _key(provider: SandboxProvider, identity: str, plan: EnvironmentPlan) -> str:
     runner = {file.name: file.read_text("utf-8") for file in sorted(RUNNER.glob("*.py"))}
     parts = [
-        _LAYOUT, provider.fingerprint(), tree.digest, plan.runtime, plan.requirements, plan.optional, plan.install,
+        _LAYOUT, provider.fingerprint(), identity, plan.runtime, plan.requirements, plan.optional, plan.install,
         plan.pinned, sorted(plan.variables.items()), runner, RUNNER_REQUIREMENTS,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -38,6 +38,7 @@ _KEPT = (
 
 _CONFIG = (
     ("core.hooksPath", "/dev/null"),
+    ("core.compression", "1"),
     ("core.fsmonitor", "false"),
     ("core.fileMode", "true"),
     ("core.symlinks", "true"),
@@ -80,9 +81,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def _missing() -> PrerequisiteError:
-    return PrerequisiteError(
-        "the program git is not installed", hint="install it, for example: apt-get install git"
-    )
+    return PrerequisiteError("the program git is not installed", hint="install it, for example: apt-get install git")
 
 
 def git(

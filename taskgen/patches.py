@@ -148,9 +148,7 @@ def _check_place(directory: Path, path: str, removed: Set[str]) -> None:
             raise FormatError(f"the patch does not apply to {directory}: {path!r} is a folder")
 
 
-def _write_out(
-    directory: Path, removed: list[str], changed: dict[str, tuple[str, str]], contents: list[bytes]
-) -> None:
+def _write_out(directory: Path, removed: list[str], changed: dict[str, tuple[str, str]], contents: list[bytes]) -> None:
     for path in removed:
         (directory / path).unlink()
         for parent in _parents(path):

@@ -23,6 +23,7 @@ _INDEX = re.compile(rb"index [0-9a-f]+\.\.[0-9a-f]+(?: (\d{6}))?")
 _SIMILARITY = re.compile(rb"(?:dis)?similarity index \d+%")
 _MOVE = re.compile(rb"(rename|copy) (from|to) (.+)", re.DOTALL)
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
+_QUOTED = re.compile(rb'"(?:[^"\\]|\\[abtnvfr"\\]|\\[0-3][0-7]{2})*"')
 _FILE_MODES = frozenset({b"100644", b"100755"})
 _LINK_MODE = b"120000"
 _HINT = "write the patch with `git diff` in the root of the workspace"
@@ -49,7 +50,8 @@ def _broken(reason: str) -> FormatError:
 class _Section:
     """What the header of one file's part of a patch says."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: bytes) -> None:
+        self.title = title
         self.modes: dict[bytes, bytes] = {}
         self.index_mode: bytes | None = None
         self.names: dict[str, str | None] = {}
@@ -61,13 +63,13 @@ class _Section:
         """The path, having checked that the header's names agree with the one that git reads."""
         old, new = self.names.get("---"), self.names.get("+++")
         if self.names and (
-            (old is None) != (b"new file mode" in self.modes)
-            or (new is None) != (b"deleted file mode" in self.modes)
+            (old is None) != (b"new file mode" in self.modes) or (new is None) != (b"deleted file mode" in self.modes)
         ):
             raise _broken(f"/dev/null and the modes of {listed!r} disagree")
         expected_old = self.moves.get(b"from", listed)
         expected_new = self.moves.get(b"to", listed)
-        if old not in (None, expected_old) or new not in (None, expected_new) or listed != expected_new:
+        agree = old in (None, expected_old) and new in (None, expected_new) and listed == expected_new
+        if not agree or not _titled(self.title, f"a/{expected_old}", f"b/{expected_new}"):
             raise _broken(f"the header names several paths: {old!r}, {new!r}, {listed!r}")
         return listed
 
@@ -78,9 +80,7 @@ class _Section:
             raise _broken(f"{path!r} has mode {min(odd).decode()} (a submodule or a special file)")
         link = _LINK_MODE in modes
         if self.moves:
-            gone = (
-                [] if self.is_copy else [PatchEntry(path=self.moves[b"from"], kind="delete", is_symlink=link)]
-            )
+            gone = [] if self.is_copy else [PatchEntry(path=self.moves[b"from"], kind="delete", is_symlink=link)]
             return [*gone, PatchEntry(path=path, kind="add", is_symlink=link)]
         kind: Kind = "modify"
         if b"new file mode" in self.modes:
@@ -96,7 +96,7 @@ def _unquote(raw: bytes) -> str:
     r"""A path of a header: as it is, or in quotes with \ooo and letter escapes."""
     if not raw.startswith(b'"'):
         return raw.decode("utf-8", "surrogateescape")
-    if not re.fullmatch(rb'"(?:[^"\\]|\\[abtnvfr"\\]|\\[0-3][0-7]{2})*"', raw):
+    if not _QUOTED.fullmatch(raw):
         raise _broken(f"badly quoted path {raw[:200]!r}")
 
     def plain(match: re.Match[bytes]) -> bytes:
@@ -104,6 +104,15 @@ def _unquote(raw: bytes) -> str:
         return bytes([_ESCAPES[code] if code in _ESCAPES else int(code, 8)])
 
     return re.sub(rb"\\([0-3][0-7]{2}|.)", plain, raw[1:-1]).decode("utf-8", "surrogateescape")
+
+
+def _titled(title: bytes, old: str, new: str) -> bool:
+    """Whether the ``diff --git`` line names these two paths, each as it is or in quotes."""
+    lefts = [old.encode("utf-8", "surrogateescape")]
+    if (match := _QUOTED.match(title)) and _unquote(match[0]) == old:
+        lefts.append(match[0])
+    rights = [title[len(left) + 1 :] for left in lefts if title.startswith(left + b" ")]
+    return any(_unquote(right) == new for right in rights)
 
 
 def _side(line: bytes, prefix: bytes) -> str | None:
@@ -167,7 +176,7 @@ def _sections(patch: bytes) -> list[_Section]:
     while at < len(lines):
         line = lines[at]
         if line.startswith(b"diff --git "):
-            sections.append(_Section())
+            sections.append(_Section(line.removeprefix(b"diff --git ")))
         elif not sections:
             raise _broken(f"line {at + 1}: expected 'diff --git', found {line[:80]!r}")
         elif line.startswith(b"@@ ") and len(sections[-1].names) == 2:

@@ -101,15 +101,10 @@ class Scrubber:
             return False
         parts = folder.split("/")
         named = any(
-            len(parts) > pattern.count("/")
-            and fnmatchcase("/".join(parts[-1 - pattern.count("/") :]), pattern)
+            len(parts) > pattern.count("/") and fnmatchcase("/".join(parts[-1 - pattern.count("/") :]), pattern)
             for pattern in rule.folders
         )
-        return (
-            named
-            and (not rule.holds or self._holds(folder, rule.holds))
-            and not self._holds(folder, rule.spared_by)
-        )
+        return named and (not rule.holds or self._holds(folder, rule.holds)) and not self._holds(folder, rule.spared_by)
 
     def _file_rule(self, path: str) -> ScrubRule | None:
         folder, _, name = path.rpartition("/")

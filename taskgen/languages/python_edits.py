@@ -151,7 +151,7 @@ class FileEdits:
         """A ``pass`` for each block that lost all its statements and still stands."""
         edits = []
         for node in syntax.walk(self.file.parsed.root):
-            if node.type != "block" or self.is_removed(node):
+            if node.type != "block" or node.parent is None or self.is_removed(node.parent):
                 continue
             statements = [c for c in node.named_children if c.type != "comment"]
             if statements and all(self.is_removed(s) for s in statements):

@@ -17,6 +17,8 @@ from taskgen.languages.python_syntax import ImportedName, PythonFile, Use
 from taskgen.types import Definition, Deleted, Deletion, Removal
 
 _COLLECTIONS = {"list", "tuple", "set", "dictionary"}
+#: Imports in these are left alone: they may be optional, or meant to happen late.
+_SCOPES = {"function_definition", "lambda", "try_statement"}
 #: Whether only the feature's tests run lines [first, last] of a path.
 Exclusive = Callable[[str, int, int], bool]
 

@@ -57,12 +57,23 @@ def _functions(tests: Iterable[str]) -> dict[str, set[str]]:
 
 
 def _find(file: PythonFile, name: str) -> Node | None:
-    """The definition of a test; for one inherited from a class of the same file, the one that is inherited."""
+    """The definition of a test: a plain one, one inherited from a class of the same file, or one under a condition."""
     if name in file.nodes:
         return file.nodes[name]
-    bare = name.rpartition(".")[2]
+    owner, _, bare = name.rpartition(".")
     same = [d.qualified_name for d in file.definitions if d.name == bare and d.owner]
-    return file.nodes[same[0]] if len(same) == 1 else None
+    if owner and len(same) == 1:
+        return file.nodes[same[0]]
+    found = [n for n in syntax.walk(file.parsed.root) if n.type == "function_definition" and _named(file, n) == bare]
+    if len(found) != 1 or any(a.type == "function_definition" for a in syntax.ancestors(found[0])):
+        return None
+    parent = found[0].parent
+    return parent if parent is not None and parent.type == "decorated_definition" else found[0]
+
+
+def _named(file: PythonFile, function: Node) -> str:
+    name = function.child_by_field_name("name")
+    return file.parsed.text(name) if name is not None else ""
 
 
 def _is_test(definition: Definition) -> bool:

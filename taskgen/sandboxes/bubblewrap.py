@@ -6,10 +6,8 @@ A sandbox is a private directory on the host; every ``exec`` is a fresh set of n
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import platform
-import shutil
 import sys
 import tempfile
 import threading
@@ -27,15 +25,17 @@ from taskgen.sandbox import ENV_DIR, HOME_DIR, UID, WORKSPACE_DIR, Channel, Exec
 from taskgen.sandboxes import cgroup, mounts
 from taskgen.sandboxes.bwrap_channel import BwrapChannel
 from taskgen.sandboxes.bwrap_process import BwrapProcess, close_pipes
-from taskgen.sandboxes.tree import (
+from taskgen.sandboxes.common import (
     BASE_ENV,
     DEFAULT_LIMITS,
     NO_ENV,
+    check_argv,
     check_key,
     get_archive,
     limited,
     put_archive,
 )
+from taskgen.sandboxes.run_directory import make_run_directory, remove_stale, remove_tree
 
 MIN_FREE_BYTES = 256 << 20
 COPY_TIMEOUT_S = 1800.0
@@ -53,8 +53,8 @@ class BubblewrapProvider:
         try:
             for directory in (self._snapshots, sandboxes):
                 directory.mkdir(parents=True, exist_ok=True)
-            _remove_stale(sandboxes)
-            self._run, self._lock = _make_run_directory(sandboxes)
+            remove_stale(sandboxes)
+            self._run, self._lock = make_run_directory(sandboxes)
             mounts.write_etc(self._run / "etc")
         except OSError as error:
             raise SandboxUnavailable(f"cannot use {cache}: {error}") from error
@@ -63,8 +63,10 @@ class BubblewrapProvider:
         """Changes with the operating system, the machine type and the running interpreter."""
         system = platform.freedesktop_os_release()
         return "-".join(
-            ["bubblewrap", system.get("ID", ""), system.get("VERSION_ID", ""), platform.machine()]
-            + [platform.python_version(), self.python()]
+            (
+                *("bubblewrap", system.get("ID", ""), system.get("VERSION_ID", ""), platform.machine()),
+                *(platform.python_version(), self.python()),
+            )
         )
 
     def python(self) -> str:
@@ -88,9 +90,7 @@ class BubblewrapProvider:
 class BubblewrapSandbox:
     """One sandbox: a private directory with env, workspace and home."""
 
-    def __init__(
-        self, run: Path, snapshots: Path, snapshot: Path | None, *, network: bool, limits: Limits
-    ) -> None:
+    def __init__(self, run: Path, snapshots: Path, snapshot: Path | None, *, network: bool, limits: Limits) -> None:
         self._run, self._snapshots, self._snapshot = run, snapshots, snapshot
         self._network, self._limits = network, limits
         self._running: set[BwrapProcess] = set()
@@ -157,11 +157,8 @@ class BubblewrapSandbox:
             stderr_bytes=err.total_bytes,
         )
 
-    def _start(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, binds: Sequence[str] = ()
-    ) -> BwrapProcess:
-        if not argv or any("\0" in word for word in (*argv, *env, *env.values(), cwd)):
-            raise SandboxUnavailable(f"not a command line: {list(argv)!r}")
+    def _start(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, binds: Sequence[str] = ()) -> BwrapProcess:
+        check_argv(argv, env, cwd)
         with self._changing:
             if self._closed:
                 raise SandboxUnavailable("the sandbox is closed")
@@ -177,18 +174,23 @@ class BubblewrapSandbox:
         return run
 
     def _options(self, binds: Sequence[str]) -> list[str]:
-        env = ["--bind", str(self._dir / "env")] if self._snapshot is None else ["--ro-bind", str(self._snapshot)]
+        env = ("--bind", str(self._dir / "env"), ENV_DIR)
+        if self._snapshot is not None:
+            env = ("--ro-bind", str(self._snapshot), ENV_DIR)
         return [
             *("--unshare-all", "--unshare-user", "--uid", str(UID), "--gid", str(UID), "--cap-drop", "ALL"),
             *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"),
             *(["--disable-userns"] if _can_disable_userns() else []),
             *mounts.system(self._run / "etc"),
             *(mounts.network() if self._network else []),
-            *("--dev", "/dev", "--proc", "/proc"),
-            # What is in /tmp counts as memory, too: half of it at most.
+            # Read-only: the files of /proc/sys belong to root, and so does this uid when taskgen runs as root.
+            # Without this, a program could write the host's kernel settings. bwrap covers only part of /proc.
+            *("--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc"),
+            # What is in /tmp and /dev/shm counts as memory, too: three quarters of it at most.
+            *("--perms", "1777", "--size", str(self._limits.memory_bytes // 4), "--tmpfs", "/dev/shm"),
+            *("--remount-ro", "/dev"),
             *("--perms", "1777", "--size", str(self._limits.memory_bytes // 2), "--tmpfs", "/tmp"),
             *env,
-            ENV_DIR,
             *("--bind", str(self._dir / "workspace"), WORKSPACE_DIR),
             *("--bind", str(self._dir / "home"), HOME_DIR),
             *binds,
@@ -212,9 +214,7 @@ class BubblewrapSandbox:
                 hint="free space there, or put the cache on another disk",
             )
 
-    def open(
-        self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV, cwd: str = WORKSPACE_DIR
-    ) -> Channel:
+    def open(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV, cwd: str = WORKSPACE_DIR) -> Channel:
         """Start a program and return a channel to it. Raises SandboxUnavailable."""
         channel = BwrapChannel(lambda: self._start(argv, env, cwd), self._finish, self._channels.discard)
         self._channels.add(channel)
@@ -230,9 +230,7 @@ class BubblewrapSandbox:
 
     def fork(self) -> BubblewrapSandbox:
         """Copy the three directories into a new sandbox (see ``Sandbox.fork``)."""
-        fork = BubblewrapSandbox(
-            self._run, self._snapshots, self._snapshot, network=self._network, limits=self._limits
-        )
+        fork = BubblewrapSandbox(self._run, self._snapshots, self._snapshot, network=self._network, limits=self._limits)
         try:
             names = {"workspace": WORKSPACE_DIR, "home": HOME_DIR}
             if self._snapshot is None:
@@ -298,37 +296,3 @@ def _can_disable_userns() -> bool:
     with contextlib.suppress(OSError):
         return b"--disable-userns" in process.run(["bwrap", "--help"], timeout_s=30.0).stdout
     return False
-
-
-def remove_tree(directory: Path) -> None:
-    """Remove a tree, whatever its modes are, without following links. Never raises."""
-    for parent, names, _ in os.walk(directory):
-        for path in (Path(parent, name) for name in names):
-            # A directory without permissions cannot be listed by its owner, unless that is root.
-            with contextlib.suppress(OSError):
-                if not path.is_symlink():
-                    path.chmod(0o700)
-    shutil.rmtree(directory, ignore_errors=True)
-
-
-def _make_run_directory(sandboxes: Path) -> tuple[Path, int]:
-    """Make this provider's directory. A lock on a file beside it says that its owner lives."""
-    name = f"run-{uuid.uuid4().hex}"
-    lock = os.open(sandboxes / f"{name}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    (sandboxes / name).mkdir(mode=0o700)
-    return sandboxes / name, lock
-
-
-def _remove_stale(sandboxes: Path) -> None:
-    """Remove the directories of processes that ended without closing their sandboxes. Never raises."""
-    for directory in sandboxes.glob("run-*/"):
-        file = directory.with_name(directory.name + ".lock")
-        with contextlib.suppress(OSError):
-            lock = os.open(file, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                remove_tree(directory)
-                file.unlink()
-            finally:
-                os.close(lock)

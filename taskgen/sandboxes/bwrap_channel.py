@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from taskgen.errors import TaskgenError
+from taskgen.errors import SandboxUnavailable, TaskgenError
 from taskgen.sandboxes.bwrap_process import BwrapProcess, close_pipes
 from taskgen.sandboxes.lines import LineQueue, Tail
 
@@ -26,6 +26,7 @@ class BwrapChannel:
         self._started = threading.Event()
         self._run: BwrapProcess | None = None
         self._error: TaskgenError | None = None
+        self._closed = False
         # bwrap dies with the thread that starts it: one thread starts it, reads it and reaps it.
         self._thread = threading.Thread(target=self._live, args=(start, finish, ended), daemon=True)
         self._thread.start()
@@ -47,17 +48,27 @@ class BwrapChannel:
         finally:
             self._started.set()
         assert run.process.stdout and run.process.stderr
-        errors = threading.Thread(target=_pump, args=(run.process.stderr.fileno(), self._tail.feed), daemon=True)
+        stderr = run.process.stderr.fileno()
+        errors = threading.Thread(target=_pump, args=(stderr, self._tail.feed), daemon=True)
         errors.start()
         _pump(run.process.stdout.fileno(), self._lines.feed)
         # A program may close its stdout and go on.
         run.wait(float("inf"), lambda: None)
         finish(run)
         errors.join(5.0)
-        self._lines.finish()
+        self._lines.finish(self._fault(run))
         with self._sending:
             close_pipes(run.process)
         ended(self)
+
+    def _fault(self, run: BwrapProcess) -> SandboxUnavailable | None:
+        """Why the program was never started, if it was not and nobody closed the channel."""
+        if not self._closed:
+            try:
+                run.exit_code(self._tail.text().encode())
+            except SandboxUnavailable as error:
+                return error
+        return None
 
     def send(self, line: bytes) -> None:
         """Write one line. Raises EOFError if the program has ended."""
@@ -79,6 +90,7 @@ class BwrapChannel:
 
     def close(self) -> None:
         """Kill the program and wait until everything that it started is gone."""
+        self._closed = True
         if self._run:
             self._lines.finish()
             self._run.kill()

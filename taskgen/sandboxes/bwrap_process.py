@@ -50,9 +50,7 @@ class BwrapProcess:
             os.close(self._status)
             if group:
                 group.remove()
-            raise SandboxUnavailable(
-                f"cannot start bwrap: {error}", hint="apt-get install bubblewrap"
-            ) from error
+            raise SandboxUnavailable(f"cannot start bwrap: {error}", hint="apt-get install bubblewrap") from error
         finally:
             os.close(options_fd)
             os.close(status)

@@ -131,9 +131,10 @@ def candidates(mount: Path, membership: str) -> list[Cgroups]:
     found = []
     for root in (mount, mount / "unified"):
         if "" in own and (root / "cgroup.controllers").exists():
-            # A group with processes of its own cannot have limited children: look among the ancestors too.
+            # A group with processes of its own cannot have limited children: look at the ancestors, too.
             place = root / own[""].lstrip("/")
-            found += [Cgroups((p,), 2) for p in (place, *place.parents) if p.is_relative_to(root) and _delegates(p)]
+            ancestors = [p for p in (place, *place.parents) if p.is_relative_to(root)]
+            found += [Cgroups((p,), 2) for p in ancestors if _delegates(p)]
     if "memory" in own and "pids" in own:
         parents = tuple(_version1(mount / name, own[name]) for name in ("memory", "pids"))
         if all(os.access(parent, os.W_OK) for parent in parents):

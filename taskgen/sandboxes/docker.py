@@ -13,21 +13,32 @@ import tarfile
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import docker
-from docker.errors import ImageNotFound, NotFound
+import docker  # type: ignore[import-untyped]  # the SDK has no types
+from docker.errors import ImageNotFound  # type: ignore[import-untyped]
 
 from taskgen.errors import SandboxUnavailable
+from taskgen.process import BoundedKeeper
 from taskgen.sandbox import HOME_DIR, UID, WORKSPACE_DIR, Channel, ExecResult, Limits
 from taskgen.sandboxes import mounts
-from taskgen.sandboxes.docker_exec import DockerExec, Kept, engine, kill_all
+from taskgen.sandboxes.common import (
+    BASE_ENV,
+    DEFAULT_LIMITS,
+    NO_ENV,
+    check_argv,
+    check_key,
+    get_archive,
+    limited,
+    put_archive,
+)
+from taskgen.sandboxes.docker_channel import DockerChannel
+from taskgen.sandboxes.docker_exec import Client, DockerExec, Sink, engine, kill_all
 from taskgen.sandboxes.docker_owner import OWNER_LABEL, owner, remove_stale
-from taskgen.sandboxes.lines import LineQueue, Tail
-from taskgen.sandboxes.tree import BASE_ENV, DEFAULT_LIMITS, NO_ENV, check_key, get_archive, limited, put_archive
 
 DEFAULT_IMAGE = "taskgen-python:3.11"
 SNAPSHOTS = "taskgen-env"
@@ -53,13 +64,14 @@ class DockerProvider:
         self._lock = threading.Lock()
         remove_stale(self._connected())
 
-    def _connected(self) -> Any:  # noqa: ANN401 - the SDK's client has no usable types
+    def _connected(self) -> Client:
         # Connections must not be shared with the parent after a fork.
         with self._lock:
             if self._pid != os.getpid():
                 with engine("connect to the Docker engine"):
                     self._client = docker.from_env(max_pool_size=64)
                     self._client.ping()
+                weakref.finalize(self, self._client.close)
                 self._pid = os.getpid()
             return self._client
 
@@ -81,16 +93,21 @@ class DockerProvider:
     ) -> DockerSandbox:
         """Start a container. Raises SandboxUnavailable, also when there is no such snapshot."""
         image = self._image if snapshot is None else f"{SNAPSHOTS}:{check_key(snapshot)}"
-        return DockerSandbox(
-            self._connected(), image, read_only=snapshot is not None, network=network, limits=limits
-        )
+        return DockerSandbox(self._connected(), image, read_only=snapshot is not None, network=network, limits=limits)
 
 
 class DockerSandbox:
     """One container."""
 
     def __init__(
-        self, client: Any, image: str, *, read_only: bool, network: bool, limits: Limits, own_image: bool = False  # noqa: ANN401
+        self,
+        client: Client,
+        image: str,
+        *,
+        read_only: bool,
+        network: bool,
+        limits: Limits,
+        own_image: bool = False,
     ) -> None:
         self._client, self._image, self._own_image = client, image, own_image
         self._read_only, self._network, self._limits = read_only, network, limits
@@ -173,7 +190,7 @@ class DockerSandbox:
         output_bytes: int = 1 << 16,
     ) -> ExecResult:
         began = time.monotonic()
-        out, err = Kept(output_bytes), Kept(output_bytes)
+        out, err = BoundedKeeper(output_bytes), BoundedKeeper(output_bytes)
         run = self._start(argv, env, cwd, out.feed, err.feed)
         try:
             run.write_all(stdin)
@@ -192,11 +209,8 @@ class DockerSandbox:
             stderr_bytes=err.total_bytes,
         )
 
-    def _start(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, out: Any, err: Any  # noqa: ANN401
-    ) -> DockerExec:
-        if not argv or any("\0" in word for word in (*argv, *env, *env.values(), cwd)):
-            raise SandboxUnavailable(f"not a command line: {list(argv)!r}")
+    def _start(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, out: Sink, err: Sink) -> DockerExec:
+        check_argv(argv, env, cwd)
         with self._changing:
             if self._closed:
                 raise SandboxUnavailable("the sandbox is closed")
@@ -220,11 +234,9 @@ class DockerSandbox:
                 kill_all(self._container, self._limits.processes + OWN_PROCESSES, only)
         run.close()
 
-    def open(
-        self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV, cwd: str = WORKSPACE_DIR
-    ) -> Channel:
+    def open(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV, cwd: str = WORKSPACE_DIR) -> Channel:
         """Start a program and return a channel to it. Raises SandboxUnavailable."""
-        return DockerChannel(self, argv, env, cwd)
+        return DockerChannel(lambda out, err: self._start(argv, env, cwd, out, err), self._finish)
 
     def put(self, directory: str, archive: bytes) -> None:
         """Unpack a tar archive, inside the sandbox (see ``Sandbox.put``)."""
@@ -298,47 +310,10 @@ class DockerSandbox:
         self.close()
 
 
-class DockerChannel:
-    """Speaks to a program line by line (see ``Channel``)."""
-
-    def __init__(self, sandbox: DockerSandbox, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
-        self._sandbox = sandbox
-        self._lines, self._tail = LineQueue(), Tail()
-        self._closing = threading.Lock()
-        self._closed = False
-        self._run = sandbox._start(argv, env, cwd, self._lines.feed, self._tail.feed)
-        self._run.when_over(self._lines.finish)
-
-    def send(self, line: bytes) -> None:
-        """Write one line. Raises EOFError if the program has ended."""
-        if self._closed or not self._run.write(line + b"\n"):
-            raise EOFError(f"the program has ended: {self._tail.text()}")
-
-    def receive(self, timeout_s: float) -> bytes:
-        """Return the next line (see ``Channel.receive``)."""
-        return self._lines.receive(timeout_s)
-
-    def stderr_tail(self) -> str:
-        """The last 4 KiB of stderr."""
-        return self._tail.text()
-
-    def close(self) -> None:
-        """Kill the program and everything that it started."""
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-        self._lines.finish()
-        try:
-            self._sandbox._finish(self._run)
-        except SandboxUnavailable:
-            self._run.close()  # the engine is gone, and the program with it
-
-
-def _has_image(client: Any, name: str) -> bool:  # noqa: ANN401
+def _has_image(client: Client, name: str) -> bool:
     with engine(f"look for image {name}"):
         try:
             client.images.get(name)
-        except (ImageNotFound, NotFound):
+        except ImageNotFound:
             return False
     return True

@@ -11,16 +11,18 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
-import requests
-from docker.errors import DockerException, ImageNotFound
+import requests  # type: ignore[import-untyped]
+from docker.errors import DockerException, ImageNotFound  # type: ignore[import-untyped]
 
 from taskgen.errors import SandboxUnavailable
-from taskgen.process import BoundedKeeper as Kept
 from taskgen.sandbox import UID
 
-__all__ = ["DockerExec", "Kept", "engine", "kill_all"]
+# The SDK has no types.
+Client: TypeAlias = Any
+Container: TypeAlias = Any
+Sink: TypeAlias = Callable[[bytes], None]
 
 USER = f"{UID}:{UID}"
 TOKEN_VARIABLE = "SANDBOX_EXEC"
@@ -52,13 +54,13 @@ class DockerExec:
 
     def __init__(
         self,
-        container: Any,  # noqa: ANN401 - the SDK has no usable types
+        container: Container,
         argv: Sequence[str],
         *,
         env: Mapping[str, str],
         cwd: str,
-        on_stdout: Callable[[bytes], None],
-        on_stderr: Callable[[bytes], None],
+        on_stdout: Sink,
+        on_stderr: Sink,
     ) -> None:
         """Start it. Raises SandboxUnavailable."""
         self.token = uuid.uuid4().hex
@@ -66,7 +68,8 @@ class DockerExec:
         self._sinks = (on_stdout, on_stderr)
         self._over = threading.Event()
         self._callback: Callable[[], None] | None = None
-        self._first_output = b""
+        self._seen_output = False
+        self.fault: SandboxUnavailable | None = None  # why the program was never started
         with engine("start a program in a container"):
             self._id = self._api.exec_create(
                 container.id,
@@ -76,11 +79,17 @@ class DockerExec:
                 workdir=cwd,
                 environment={**env, TOKEN_VARIABLE: self.token},
             )["Id"]
-            # The SDK hands out the raw socket, and keeps the response at it. The response's own reader
-            # may hold bytes that came together with the headers: reading it loses none of them.
-            self._raw = self._api.exec_start(self._id, socket=True)
-            self._reader: io.BufferedReader = self._raw._response.raw._fp.fp
-            self._socket: socket.socket = self._raw._sock
+            # The SDK's own exec_start gives the bare socket away, past a buffer that may already hold
+            # output which came together with the headers: so the response's own reader is used here.
+            self._response = self._api._post_json(
+                self._api._url("/exec/{0}/start", self._id),
+                headers={"Connection": "Upgrade", "Upgrade": "tcp"},
+                data={"Tty": False, "Detach": False},
+                stream=True,
+            )
+            self._api._raise_for_status(self._response)
+            self._reader: io.BufferedReader = self._response.raw._fp.fp
+            self._socket: socket.socket = self._reader.raw._sock  # type: ignore[attr-defined]  # a SocketIO
             self._socket.settimeout(None)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -92,13 +101,32 @@ class DockerExec:
                 stream, left = struct.unpack(">BxxxL", header)
                 sink = self._sinks[1 if stream == STDERR_STREAM else 0]
                 while left and (chunk := self._reader.read1(min(left, 1 << 16))):
-                    if len(self._first_output) < 4096:
-                        self._first_output += chunk[:4096]
-                    sink(chunk)
                     left -= len(chunk)
+                    if self.fault is None and not self._is_fault(chunk):
+                        sink(chunk)
         self._over.set()
         if self._callback:
             self._callback()
+
+    def _is_fault(self, chunk: bytes) -> bool:
+        """Whether this is the engine's message that it could not start the program.
+
+        The engine sends it as if the program had written it. A program can write the same words, but
+        it cannot make the engine say that there never was a process.
+        """
+        if self._seen_output or not chunk.startswith(b"OCI runtime exec failed"):
+            self._seen_output = True
+            return False
+        try:
+            with engine("look after a program in a container"):
+                started = bool(self._api.exec_inspect(self._id)["Pid"])
+        except SandboxUnavailable:
+            started = False  # the container is gone
+        if not started:
+            why = chunk.decode(errors="replace").strip()
+            self.fault = SandboxUnavailable(f"cannot start a program in a container: {why}")
+        self._seen_output = True
+        return not started
 
     def when_over(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once the output is over."""
@@ -155,8 +183,7 @@ class DockerExec:
     def _code(self, state: Mapping[str, Any]) -> int:
         if not state["Pid"]:
             self._over.wait(5.0)
-            message = self._first_output.decode(errors="replace").strip()
-            raise SandboxUnavailable(f"cannot start a program in a container: {message}")
+            raise self.fault or SandboxUnavailable("cannot start a program in a container")
         return int(state["ExitCode"])
 
     def close(self) -> None:
@@ -166,16 +193,20 @@ class DockerExec:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(5.0)
         with contextlib.suppress(OSError, ValueError):
+            self._response.close()
+        with contextlib.suppress(OSError, ValueError):
             self._reader.close()
-            self._raw._response.close()
+        self._socket.close()
 
 
-def kill_all(container: Any, processes: int, only: str | None) -> None:  # noqa: ANN401
+def kill_all(container: Container, processes: int, only: str | None) -> None:
     """Kill everything of uid 1000 in a container, or only what carries the token ``only``.
 
     ``processes`` is the container's own limit. Raises SandboxUnavailable.
     """
-    command = ["/bin/sh", "-c", KILL_ALL] if only is None else ["/bin/sh", "-c", KILL_MARKED, TOKEN_VARIABLE, only]
+    command = ["/bin/sh", "-c", KILL_ALL]
+    if only is not None:
+        command = ["/bin/sh", "-c", KILL_MARKED, TOKEN_VARIABLE, only]
     api = container.client.api
     with engine("kill the programs in a container"):
         if only is None and not _has_programs(container):
@@ -188,12 +219,12 @@ def kill_all(container: Any, processes: int, only: str | None) -> None:  # noqa:
             _limit_processes(api, container.id, processes)
 
 
-def _has_programs(container: Any) -> bool:  # noqa: ANN401
+def _has_programs(container: Container) -> bool:
     """Whether anything but docker-init and the idle process runs."""
     return len(container.top()["Processes"]) > 2
 
 
-def _limit_processes(api: Any, container: str, processes: int) -> None:  # noqa: ANN401
+def _limit_processes(api: Client, container: str, processes: int) -> None:
     # The SDK's update_container knows no such setting; the engine's interface does.
     response = api._post_json(api._url("/containers/{0}/update", container), data={"PidsLimit": processes})
     api._raise_for_status(response)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Any
 
 from taskgen.errors import SandboxUnavailable
-from taskgen.sandboxes.docker_exec import engine
+from taskgen.sandboxes.docker_exec import Client, engine
 
 OWNER_LABEL = "taskgen.owner"
 
@@ -18,12 +17,13 @@ def owner() -> str:
     return f"{_machine()}:{os.getpid()}:{_started(os.getpid())}"
 
 
-def remove_stale(client: Any) -> None:  # noqa: ANN401 - the SDK's client has no usable types
+def remove_stale(client: Client) -> None:
     """Remove the containers of processes of this machine that are gone. Never raises."""
     with contextlib.suppress(SandboxUnavailable), engine("list containers"):
-        for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
+        ours = client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True)
+        for container in ours:
             machine, pid, started = str(container.labels[OWNER_LABEL]).rsplit(":", 2)
-            # Another machine, or another container, may use the same engine: its processes are not visible here.
+            # Another machine, or another container, may use the engine, too: its processes are not visible.
             if machine == _machine() and started != _started(int(pid)):
                 with contextlib.suppress(SandboxUnavailable), engine("remove a container"):
                     container.remove(force=True, v=True)
@@ -31,7 +31,7 @@ def remove_stale(client: Any) -> None:  # noqa: ANN401 - the SDK's client has no
 
 def _machine() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot}:{os.stat('/proc/self/ns/pid').st_ino}"
+    return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def _started(pid: int) -> str:

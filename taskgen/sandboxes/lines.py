@@ -6,6 +6,8 @@ import threading
 import time
 from collections import deque
 
+from taskgen.errors import SandboxUnavailable
+
 MAX_LINE_BYTES = 64 << 20
 TAIL_BYTES = 4 << 10
 
@@ -24,6 +26,7 @@ class LineQueue:
         self._partial = bytearray()
         self._too_long = False
         self._finished = False
+        self._fault: SandboxUnavailable | None = None
         self._changed = threading.Condition()
 
     def feed(self, chunk: bytes) -> None:
@@ -55,17 +58,26 @@ class LineQueue:
         self._partial.clear()
         self._too_long = False
 
-    def finish(self) -> None:
-        """No more bytes will come. A last line without a newline is dropped: it is not complete."""
+    def finish(self, fault: SandboxUnavailable | None = None) -> None:
+        """No more bytes will come; ``fault`` says that the program was never started.
+
+        A last line without a newline is dropped: it is not complete.
+        """
         with self._changed:
             self._finished = True
+            self._fault = self._fault or fault
             self._changed.notify_all()
 
     def receive(self, timeout_s: float) -> bytes:
-        """Return the next line. Raises TimeoutError, EOFError or ValueError, as ``Channel.receive``."""
+        """Return the next line. Raises TimeoutError, EOFError or ValueError, as ``Channel.receive``.
+
+        Raises SandboxUnavailable if the program was never started.
+        """
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not self._lines:
+                if self._fault:
+                    raise self._fault
                 if self._finished:
                     raise EOFError("the program has ended")
                 left_s = deadline - time.monotonic()

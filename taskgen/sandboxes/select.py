@@ -18,6 +18,9 @@ Kind = Literal["auto", "bubblewrap", "docker"]
 
 BUBBLEWRAP_HINT = "apt-get install bubblewrap"
 DOCKER_HINT = "apt-get install docker.io, and set DOCKER_HOST if the engine is not at the default place"
+NAMESPACES_HINT = (
+    "user namespaces may be switched off: sysctl kernel.unprivileged_userns_clone=1, or an AppArmor profile"
+)
 IMAGE_HINT = "the engine answers, but its base image is missing; make it: sudo sandbox/make-base-image.sh"
 
 
@@ -26,18 +29,16 @@ def probe_bubblewrap() -> Probe:
     name = BubblewrapProvider.name
     if shutil.which("bwrap") is None:
         return Probe(name=name, available=False, detail="bwrap is not installed", hint=BUBBLEWRAP_HINT)
-    # Removed with rights as a sandbox leaves them; what the provider keeps there is not needed afterwards.
     with tempfile.TemporaryDirectory(prefix="taskgen-probe-", ignore_cleanup_errors=True) as cache:
         try:
             with BubblewrapProvider(Path(cache)).create() as sandbox:
                 code = sandbox.exec(["true"], timeout_s=30.0).returncode
         except SandboxUnavailable as error:
-            hint = "unprivileged user namespaces may be off: sysctl kernel.unprivileged_userns_clone, or AppArmor"
-            return Probe(name=name, available=False, detail=str(error), hint=hint)
+            return Probe(name=name, available=False, detail=error.args[0], hint=NAMESPACES_HINT)
     if code != 0:
         return Probe(name=name, available=False, detail=f"true ended with code {code} in a sandbox")
-    limits = "control groups" if cgroup.find() else "resource limits of each process (no writable control group)"
-    return Probe(name=name, available=True, detail=f"works; memory and processes are bounded by {limits}")
+    bound = "by control groups" if cgroup.find() else "for each process alone: no control group is writable"
+    return Probe(name=name, available=True, detail=f"works; memory and processes are bounded {bound}")
 
 
 def probe_docker() -> Probe:
@@ -47,11 +48,11 @@ def probe_docker() -> Probe:
     try:
         provider = DockerProvider()
     except SandboxUnavailable as error:
-        return Probe(name=name, available=False, detail=f"no engine at {where}: {error}", hint=DOCKER_HINT)
+        return Probe(name=name, available=False, detail=f"no engine at {where}: {error.args[0]}", hint=DOCKER_HINT)
     try:
         image = provider.fingerprint()
     except SandboxUnavailable as error:
-        return Probe(name=name, available=False, detail=str(error), hint=IMAGE_HINT)
+        return Probe(name=name, available=False, detail=error.args[0], hint=IMAGE_HINT)
     return Probe(name=name, available=True, detail=f"an engine at {where} answers; base image {image}")
 
 
@@ -72,7 +73,8 @@ def select(kind: Kind, cache: Path) -> SandboxProvider:
         if probe.available:
             return DockerProvider()
         tried.append(probe)
+    lines = [f"  {probe.name}: {probe.detail}" for probe in tried]
     raise PrerequisiteError(
-        "no sandbox works on this machine:\n" + "\n".join(f"  {probe.name}: {probe.detail}" for probe in tried),
-        hint=" or ".join(probe.hint for probe in tried if probe.hint) or None,
+        "\n".join(["no sandbox works on this machine:", *lines]),
+        hint="; or ".join(probe.hint for probe in tried if probe.hint) or None,
     )

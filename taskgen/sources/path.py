@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,8 +29,7 @@ def fetch(spec: RepoSpec, cache: Path) -> Checkout:
         return _from_git(spec, folder, cache)
     if spec.revision:
         raise SourceError(
-            f"{spec.where}: {spec.name}: {folder} is not a git repository and has no revision "
-            f"{spec.revision!r}",
+            f"{spec.where}: {spec.name}: {folder} is not a git repository and has no revision {spec.revision!r}",
             hint="leave revision: out, or give the folder that holds .git",
         )
     return _from_files(spec, folder, cache)
@@ -52,28 +52,43 @@ def _checkout(spec: RepoSpec, bare: Path, commit: str, version: str, warnings: t
 
 
 def _from_git(spec: RepoSpec, folder: Path, cache: Path) -> Checkout:
-    where = {"GIT_CEILING_DIRECTORIES": str(folder.parent), "GIT_OPTIONAL_LOCKS": "0"}
-    warnings: tuple[str, ...] = ()
-    try:
-        revision = (
-            spec.revision
-            or git(["rev-parse", "--verify", "HEAD^{commit}"], cwd=folder, extra_env=where).decode().strip()
-        )
-        if (folder / ".git").exists() and git(["status", "--porcelain"], cwd=folder, extra_env=where):
-            warnings = (f"{spec.name}: {folder} has changes that are not committed; they are left out",)
-    except CommandError as error:
-        raise SourceError(
-            f"{spec.where}: {spec.name}: cannot read {folder}: {error.stderr.strip()}",
-            hint="commit something first, or give revision:",
-        ) from error
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     bare = cache / "path" / f"{spec.slug}-{digest}.git"
     try:
+        revision = spec.revision or _head(folder)
         mirror(str(folder), bare, revision, local=True)
         commit = resolve(bare, revision)
     except SourceError as error:
         raise SourceError(f"{spec.where}: {spec.name}: {error.args[0]}", hint=error.hint) from error
+    warnings: tuple[str, ...] = ()
+    if not spec.revision and (folder / ".git").exists() and _is_dirty(folder, bare, commit):
+        warnings = (f"{spec.name}: {folder} has changes that are not committed; they are left out",)
     return _checkout(spec, bare, commit, tag_version(bare, commit), warnings)
+
+
+def _head(folder: Path) -> str:
+    where = {"GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    try:
+        out = git(["rev-parse", "--verify", "HEAD^{commit}"], cwd=folder, extra_env=where)
+    except CommandError as error:
+        raise SourceError(
+            f"cannot read {folder}: {error.stderr.strip()}", hint="commit something first, or give revision:"
+        ) from error
+    return out.decode().strip()
+
+
+def _is_dirty(folder: Path, bare: Path, commit: str) -> bool:
+    """Whether the files differ from the commit.
+
+    Asked of the cache's copy, with an index of its own: the folder's own configuration can name
+    programs (filters) that ``git status`` would run.
+    """
+    with tempfile.TemporaryDirectory(prefix="taskgen-git-") as scratch:
+        env = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+        work_tree = f"--work-tree={folder}"
+        git([work_tree, "read-tree", commit], bare=bare, cwd=folder, extra_env=env)
+        status = ["status", "--porcelain", "--ignore-submodules=all"]
+        return bool(git([work_tree, *status], bare=bare, cwd=folder, extra_env=env))
 
 
 def _read(place: Path) -> bytes:

@@ -59,7 +59,7 @@ def sdist_entries(archive: Path, warnings: list[str]) -> Iterator[ImportEntry]:
             if total > MAX_BYTES or number >= MAX_MEMBERS:
                 raise SourceError(f"{archive.name} holds more than {MAX_BYTES} bytes or {MAX_MEMBERS} files")
             first, _, path = name.removeprefix("./").partition("/")
-            if top not in (None, first) or not path:
+            if top not in (None, first) or not path or safepath.path_problem(first):
                 raise SourceError(f"{archive.name} has no single top folder: {top!r}, {name!r}")
             top = first
             if problem := safepath.path_problem(path):
@@ -110,6 +110,4 @@ def _zip_members(archive: Path) -> Iterator[_Member]:
             mode = "100755" if bits & 0o100 else "100644"
             if kind == stat.S_IFLNK:
                 mode = "120000"
-            yield _Member(
-                name=info.filename, mode=mode, size=info.file_size, read=partial(files.read, info.filename)
-            )
+            yield _Member(name=info.filename, mode=mode, size=info.file_size, read=partial(files.read, info.filename))

@@ -75,8 +75,8 @@ class Reporter:
             self.emit("collect_error", id=report.nodeid, message=str(report.longrepr)[-2000:])
 
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
-        keep: List[Any] = []
-        drop: List[Any] = []
+        keep: list[Any] = []
+        drop: list[Any] = []
         for item in items:
             wanted = self.select is None or item.nodeid in self.select
             doctest = type(item).__name__ == "DoctestItem"  # lives in source files, not in tests

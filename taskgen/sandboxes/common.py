@@ -27,10 +27,7 @@ KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,127}")
 UNPACK = 'mkdir -p -- "$1" && exec tar -x -p -f - --no-same-owner -C "$1"'
 # A file that a program made unreadable must not turn into a fault of the sandbox.
 # The last line of stderr is tar's own code; head stops it soon after the archive is too large.
-PACK = (
-    'cd -- "$1" && { tar -c -f - --sort=name --numeric-owner --ignore-failed-read .; echo "$?" >&2; }'
-    ' | head -c "$2"'
-)
+PACK = 'cd -- "$1" && { tar -c -f - --sort=name --numeric-owner --ignore-failed-read .; echo "$?" >&2; } | head -c "$2"'
 
 
 class Execute(Protocol):
@@ -55,8 +52,16 @@ def check_key(key: str) -> str:
     return key
 
 
+def check_argv(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+    """Raise SandboxUnavailable for what no kernel can start: no word at all, or a zero byte in one."""
+    if not argv or any("\0" in word for word in (*argv, *env, *env.values(), cwd)):
+        raise SandboxUnavailable(f"not a command line: {list(argv)!r} (in {cwd!r})")
+    if any(not name or "=" in name for name in env):
+        raise SandboxUnavailable(f"not names of variables: {sorted(env)!r}")
+
+
 def limited(argv: Sequence[str], limits: Limits, *, alone: bool) -> list[str]:
-    """The command that sets resource limits and becomes ``argv``; it ends with 127 if there is no such program.
+    """The command that sets resource limits and becomes ``argv``; 127 if there is no such program.
 
     ``alone``: no control group bounds memory and processes, so each process is bounded by itself.
     """

@@ -1,0 +1,223 @@
+"""The command line: options, help, printing and exit codes. The work is in ``commands``.
+
+Exit codes: 0 done; 1 an error that the message explains; 2 wrong usage; 3 unexpected (the log's path is printed);
+4 a gate failed (no task accepted, patch not resolved, this machine not ready); 130 interrupted (state is kept).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import platformdirs
+import typer
+
+from taskgen import __version__, taskset
+from taskgen.commands import doctor as doctor_command
+from taskgen.commands import show as show_command
+from taskgen.commands.build import Interrupted, RepoSummary, Settings, Stopper
+from taskgen.commands.build import build as build_command
+from taskgen.config import find_data, load_recipes, load_repos
+from taskgen.console import BuildProgress, err, out, summary_table
+from taskgen.errors import ConfigError, TaskgenError
+from taskgen.grading.grade import grade as grade_patch
+from taskgen.sandboxes.select import select
+from taskgen.types import RepoSpec, VerdictKind
+
+EXIT_ERROR, EXIT_UNEXPECTED, EXIT_GATE, EXIT_INTERRUPTED = 1, 3, 4, 130
+
+app = typer.Typer(
+    name="taskgen",
+    help="Turn real repositories into reinforcement-learning tasks for coding agents.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+class SandboxKind(StrEnum):
+    """Values of --sandbox."""
+
+    AUTO = "auto"
+    BUBBLEWRAP = "bubblewrap"
+    DOCKER = "docker"
+
+
+SandboxOption = Annotated[SandboxKind, typer.Option(help="Where foreign code runs; auto takes bubblewrap, else docker.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of tables.")]
+
+
+def cache_folder() -> Path:
+    """Where sources, environments and baselines are kept: TASKGEN_CACHE, or the user's cache folder."""
+    return Path(os.environ.get("TASKGEN_CACHE") or platformdirs.user_cache_dir("taskgen")).absolute()
+
+
+def _print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    """Turn real repositories into reinforcement-learning tasks for coding agents."""
+    if version:
+        typer.echo(f"taskgen {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def build(
+    repos: Annotated[Path | None, typer.Argument(help="The list of repositories (default: the shipped repos.yaml).")] = None,
+    to: Annotated[Path, typer.Option("--out", help="Folder of the task set; the same command resumes a stopped run.")] = Path("data/tasks"),
+    only: Annotated[list[str] | None, typer.Option(help="Only this repository (its name, or the last part of it); repeatable.")] = None,
+    recipes: Annotated[Path | None, typer.Option(help="Folder of recipes (default: the shipped ones).")] = None,
+    max_tasks: Annotated[int | None, typer.Option(min=1, help="At most this many tasks a repository.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of random orders.")] = 0,
+    full_runs: Annotated[int, typer.Option(min=0, help="How many of a candidate's three runs are of the whole suite; the others are of the tests it touches.")] = 3,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Sandboxes at one time.")] = os.cpu_count() or 1,
+    sandbox: SandboxOption = SandboxKind.AUTO,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Delete features from repositories and keep those deletions that make fair tasks.
+
+    Example: taskgen build repos.yaml --out data/tasks --only inflection
+    """
+    specs = _chosen(load_repos(repos or find_data("repos.yaml")), only or [])
+    settings = Settings(
+        recipes=load_recipes(recipes or find_data("recipes")), seed=seed, full_runs=full_runs, max_tasks=max_tasks
+    )
+    cache, stopper = cache_folder(), Stopper()
+    provider = select(sandbox.value, cache)
+    signal.signal(signal.SIGTERM, _terminate)
+    with BuildProgress(len(specs)) as progress:
+        summaries = build_command(
+            specs, settings, provider=provider, cache=cache, out=to, jobs=jobs, progress=progress, stopper=stopper
+        )
+    _report_build(summaries, to, as_json)
+
+
+def _terminate(_signal: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _chosen(specs: tuple[RepoSpec, ...], only: list[str]) -> list[RepoSpec]:
+    chosen = [s for s in specs if not only or s.name in only or s.name.rpartition("/")[2] in only]
+    unknown = [name for name in only if not any(name in (s.name, s.name.rpartition("/")[2]) for s in specs)]
+    if unknown:
+        raise ConfigError(f"--only {unknown[0]}: no such repository", hint=f"known: {', '.join(s.name for s in specs)}")
+    return chosen
+
+
+def _report_build(summaries: list[RepoSummary], to: Path, as_json: bool) -> None:
+    accepted = sum(s.n_accepted for s in summaries)
+    skipped = [s for s in summaries if s.error]
+    if as_json:
+        _print_json({"out": str(to), "accepted": accepted, "repos": [asdict(s) for s in summaries]})
+    else:
+        out.print(summary_table(summaries))
+        out.print(f"{accepted} tasks in {to} ({len(skipped)} of {len(summaries)} repositories skipped)")
+    if not accepted:
+        raise typer.Exit(EXIT_GATE)
+    if skipped:
+        raise typer.Exit(EXIT_ERROR)
+
+
+@app.command()
+def grade(
+    task: Annotated[Path, typer.Argument(help="A task's folder: DIR/tasks/ID (or DIR/ID).")],
+    patch: Annotated[Path | None, typer.Argument(help="The patch (git diff) to grade; - reads stdin.")] = None,
+    gold: Annotated[bool, typer.Option(help="Grade the task's own gold patch.")] = False,
+    empty: Annotated[bool, typer.Option(help="Grade the empty patch.")] = False,
+    sandbox: SandboxOption = SandboxKind.AUTO,
+    as_json: JsonOption = False,
+) -> None:
+    """Lay a patch on a fresh workspace, lay the hidden tests over it, run them, and say whether it resolves the task.
+
+    Exit code 0: resolved; 4: not.  Example: taskgen grade data/tasks/tasks/ID my.patch
+    """
+    folders = taskset.find_tasks(task)
+    if len(folders) != 1:
+        raise ConfigError(f"{task} holds {len(folders)} tasks", hint="give one of them: DIR/tasks/ID")
+    cache = cache_folder()
+    data = _patch(folders[0], patch, gold=gold, empty=empty)
+    verdict = grade_patch(folders[0], data, select(sandbox.value, cache), cache)
+    if as_json:
+        _print_json({**asdict(verdict), "kind": verdict.kind.value})
+    else:
+        out.print(f"{verdict.instance_id}: {verdict.kind.value}: {verdict.reason} ({verdict.seconds:.1f} s)", markup=False)
+        for test, outcome in list(verdict.failed.items())[:20]:
+            out.print(f"  {outcome}: {test}", markup=False)
+    if verdict.kind is not VerdictKind.RESOLVED:
+        raise typer.Exit(EXIT_GATE)
+
+
+def _patch(folder: Path, patch: Path | None, *, gold: bool, empty: bool) -> bytes:
+    if (patch is not None) + gold + empty != 1:
+        raise ConfigError("give one of: a patch file, --gold, --empty")
+    if gold:
+        return (folder / "gold.patch").read_bytes()
+    if empty:
+        return b""
+    if str(patch) == "-":
+        return sys.stdin.buffer.read()
+    assert patch is not None
+    try:
+        return patch.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{patch} cannot be read: {error.strerror}") from error
+
+
+@app.command()
+def show(
+    tasks: Annotated[Path, typer.Argument(help="A task set, or one task: DIR/ID or DIR/tasks/ID.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show a task as a page (statement, deleted code, tests, evidence), or a task set as a table."""
+    folders = taskset.find_tasks(tasks)
+    if as_json:
+        _print_json([taskset.read_row(folder) for folder in folders])
+    elif len(folders) == 1 and folders[0].name == tasks.name:
+        out.print(show_command.page(taskset.read_row(folders[0])))
+    else:
+        out.print(show_command.overview(folders))
+
+
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """Say what is here, what is missing, and how to get it. Exit code 4 if build cannot run."""
+    probes = doctor_command.examine(cache_folder())
+    ready = doctor_command.is_ready(probes)
+    if as_json:
+        _print_json({"ready": ready, "probes": [asdict(probe) for probe in probes]})
+    else:
+        for probe in probes:
+            out.print(f"{'ok     ' if probe.available else 'MISSING'} {probe.name}: {probe.detail}", markup=False)
+            if not probe.available and probe.hint:
+                out.print(f"        {probe.hint}", markup=False)
+        out.print("ready" if ready else "not ready: build needs everything above, and one of bubblewrap and docker")
+    if not ready:
+        raise typer.Exit(EXIT_GATE)
+
+
+def main() -> None:
+    """The entry point: known faults become a message and a code, unknown ones a log."""
+    try:
+        app()
+    except TaskgenError as error:
+        err.print(f"error: {error}", markup=False, style="red")
+        sys.exit(EXIT_ERROR)
+    except (KeyboardInterrupt, Interrupted):
+        err.print("interrupted: what was done is kept; the same command goes on from here", markup=False)
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception:
+        with tempfile.NamedTemporaryFile("w", prefix="taskgen-", suffix=".log", delete=False) as log:
+            log.write(f"taskgen {__version__}, Python {sys.version}\narguments: {sys.argv}\n\n{traceback.format_exc()}")
+        err.print(f"unexpected error; please report it with {log.name}", markup=False, style="red")
+        sys.exit(EXIT_UNEXPECTED)

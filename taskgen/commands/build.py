@@ -1,0 +1,375 @@
+"""``taskgen build``: from repositories to a task set.
+
+For each repository: make it ready, propose candidates, validate them in rounds, pack what is proven. Whatever is
+done is recorded at once, so that the same command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from taskgen import __version__, candidates, taskset
+from taskgen.errors import PrerequisiteError, SandboxUnavailable, SourceError, StoreError, TaskgenError
+from taskgen.packing import pack
+from taskgen.repository import Repository, prepare
+from taskgen.sandbox import SandboxProvider
+from taskgen.store import RunState
+from taskgen.types import SCHEMA_VERSION, Candidate, Evidence, Recipe, Rejection, RepoSpec
+from taskgen.validation import Proven, Validator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the result depends on.
+
+    Attributes:
+        n_runs: how often the pristine suite and each candidate's tests run.
+        full_runs: how many of a candidate's runs are of the whole suite.
+        max_tasks: a limit per repository over all recipes, or None.
+    """
+
+    recipes: tuple[Recipe, ...]
+    seed: int = 0
+    n_runs: int = 3
+    full_runs: int = 3
+    max_tasks: int | None = None
+
+    def digest(self) -> dict[str, Any]:
+        """The settings as JSON, for the run state and build.json."""
+        return {
+            "seed": self.seed,
+            "n_runs": self.n_runs,
+            "full_runs": self.full_runs,
+            "max_tasks": self.max_tasks,
+            "recipes": {recipe.name: recipe.sha256 for recipe in self.recipes},
+        }
+
+
+@dataclass(kw_only=True)
+class RepoSummary:
+    """What came of a repository. ``error`` is set when it was skipped."""
+
+    name: str
+    commit: str = ""
+    error: str = ""
+    proposed: int = 0
+    tried: int = 0
+    accepted: dict[str, int] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)
+    unpredicted: int = 0
+    notes: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def n_accepted(self) -> int:
+        return sum(self.accepted.values())
+
+
+class Progress(Protocol):
+    """Told what happens, from several threads."""
+
+    def stage(self, repo: str, stage: str) -> None:
+        """A repository enters a stage."""
+
+    def candidate(self, repo: str, accepted: bool, done: int, planned: int) -> None:
+        """A candidate was decided; ``planned`` is how many this round and the earlier ones have."""
+
+    def finished(self, summary: RepoSummary) -> None:
+        """A repository is done or was skipped."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; what was done is kept."""
+
+
+class Stopper:
+    """Asks all threads of a run to stop, and closes what they wait for."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._mutex = threading.Lock()
+        self._open: set[Callable[[], None]] = set()
+
+    def check(self) -> None:
+        """Raises Interrupted once ``stop`` was called."""
+        if self._event.is_set():
+            raise Interrupted
+
+    @contextmanager
+    def closes(self, close: Callable[[], None]) -> Iterator[None]:
+        """Call ``close`` when the run is stopped inside the block, and at its end in any case."""
+        with self._mutex:
+            self._open.add(close)
+        try:
+            self.check()
+            yield
+        finally:
+            with self._mutex:
+                self._open.discard(close)
+            close()
+
+    def stop(self) -> None:
+        self._event.set()
+        with self._mutex:
+            waiting = list(self._open)
+        for close in waiting:
+            close()
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """What the stages of one command share."""
+
+    provider: SandboxProvider
+    cache: Path
+    out: Path
+    settings: Settings
+    state: RunState
+    progress: Progress
+    stopper: Stopper
+    workers: int
+
+    @property
+    def recipes(self) -> Mapping[str, Recipe]:
+        return {recipe.name: recipe for recipe in self.settings.recipes}
+
+
+def build(
+    specs: Sequence[RepoSpec],
+    settings: Settings,
+    *,
+    provider: SandboxProvider,
+    cache: Path,
+    out: Path,
+    jobs: int,
+    progress: Progress,
+    stopper: Stopper,
+) -> list[RepoSummary]:
+    """Build a task set in ``out``; one summary a repository, in the order of ``specs``.
+
+    A repository that cannot be used is reported and skipped. The tables are written whenever a repository is
+    done, and at the end.
+
+    Raises:
+        StoreError: ``out`` or the cache cannot be used.
+        Interrupted: ``stopper`` was asked to stop.
+        PrerequisiteError: something is missing on this machine that every repository needs.
+    """
+    with closing(RunState(out, settings.digest())) as state:
+        run = _Run(
+            provider=provider, cache=cache, out=out, settings=settings, state=state, progress=progress,
+            stopper=stopper, workers=max(1, jobs // max(1, len(specs))),
+        )  # fmt: skip
+        summaries: dict[str, RepoSummary] = {}
+        with ThreadPoolExecutor(max_workers=max(1, min(jobs, len(specs)))) as pool:
+            pending = {pool.submit(_repository, spec, run): spec for spec in specs}
+            try:
+                _collect(pending, run, specs, summaries)
+            except BaseException:
+                stopper.stop()
+                for future in pending:
+                    future.cancel()
+                raise
+        _write_tables(run, specs, summaries)
+        return [summaries[spec.name] for spec in specs]
+
+
+def _collect(
+    pending: dict[Future[RepoSummary], RepoSpec],
+    run: _Run,
+    specs: Sequence[RepoSpec],
+    summaries: dict[str, RepoSummary],
+) -> None:
+    waiting = set(pending)
+    while waiting:
+        # Wakes up now and then, so that Ctrl-C is seen.
+        done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+        for future in done:
+            summary = future.result()
+            summaries[pending[future].name] = summary
+            run.progress.finished(summary)
+        if done and waiting:
+            _write_tables(run, specs, summaries)
+
+
+def _repository(spec: RepoSpec, run: _Run) -> RepoSummary:
+    summary = RepoSummary(name=spec.name)
+    began, stage = time.monotonic(), "fetch"
+
+    def on_stage(name: str) -> None:
+        nonlocal began, stage
+        run.stopper.check()
+        now = time.monotonic()
+        summary.seconds[stage] = round(summary.seconds.get(stage, 0.0) + now - began, 3)
+        began, stage = now, name
+        run.progress.stage(spec.name, name)
+
+    try:
+        repository = prepare(
+            spec, run.provider, run.cache, n_runs=run.settings.n_runs, seed=run.settings.seed, on_stage=on_stage
+        )
+        summary.commit, summary.notes = repository.checkout.commit, repository.notes
+        on_stage("candidates")
+        pool = candidates.propose(repository.survey, run.settings.recipes, spec, repository.checkout.commit)
+        summary.proposed = len(pool)
+        on_stage("validation")
+        _rounds(repository, pool, run, summary)
+        on_stage("done")
+    except (SourceError, SandboxUnavailable) as error:
+        run.stopper.check()  # a sandbox that was closed under us is not a fault
+        summary.error = f"{stage}: {error}"
+    except (StoreError, PrerequisiteError, Interrupted):
+        raise
+    except TaskgenError as error:
+        summary.error = f"{stage}: {error}"
+    return summary
+
+
+# -- candidates ----------------------------------------------------------------------------------------
+
+
+def _rounds(repository: Repository, pool: list[Candidate], run: _Run, summary: RepoSummary) -> None:
+    """Validate in rounds: each fills the places that the rejections of the last one left open."""
+    tried: dict[str, bool] = {}
+    accepted: list[Candidate] = []
+    limit = run.settings.max_tasks
+    with _validators(repository, run) as validators:
+        while batch := candidates.next_batch(pool, run.settings.recipes, accepted, tried):
+            if limit is not None:
+                batch = batch[: max(0, limit - len(accepted))]
+            if not batch:
+                break
+            planned = len(tried) + len(batch)
+            for candidate, ok in _decide_all(batch, repository, run, validators, summary):
+                tried[candidate.instance_id] = ok
+                if ok:
+                    accepted.append(candidate)
+                run.progress.candidate(repository.spec.name, ok, len(tried), planned)
+    summary.tried = len(tried)
+    summary.accepted = dict(Counter(c.recipe for c in accepted))
+
+
+@contextmanager
+def _validators(repository: Repository, run: _Run) -> Iterator[list[Validator]]:
+    made = []
+    for _ in range(run.workers):
+        made.append(
+            Validator(
+                session=repository.session(),
+                survey=repository.survey,
+                suite=repository.suite,
+                recipes=run.recipes,
+                n_runs=run.settings.n_runs,
+                full_runs=run.settings.full_runs,
+                build=repository.run_build if repository.environment.build_command else None,
+            )
+        )
+
+    def close() -> None:
+        for validator in made:
+            validator.session.close()
+
+    with run.stopper.closes(close):
+        yield made
+
+
+def _decide_all(
+    batch: Sequence[Candidate],
+    repository: Repository,
+    run: _Run,
+    validators: Sequence[Validator],
+    summary: RepoSummary,
+) -> Iterator[tuple[Candidate, bool]]:
+    """Decide a batch, each validator working through its share; yields in the batch's order."""
+    with ThreadPoolExecutor(max_workers=len(validators)) as threads:
+        idle = list(validators)
+        mutex = threading.Lock()
+
+        def decide(candidate: Candidate) -> dict[str, Any]:
+            run.stopper.check()
+            with mutex:
+                validator = idle.pop()
+            try:
+                return _decide(candidate, repository, run, validator)
+            finally:
+                with mutex:
+                    idle.append(validator)
+
+        for candidate, verdict in zip(batch, threads.map(decide, batch), strict=True):
+            summary.unpredicted += verdict.get("unpredicted", 0)
+            if not verdict["accepted"]:
+                reason = f"{verdict['stage']}: {verdict['reason']}"
+                summary.rejected[reason] = summary.rejected.get(reason, 0) + 1
+            yield candidate, verdict["accepted"]
+
+
+def _decide(candidate: Candidate, repository: Repository, run: _Run, validator: Validator) -> dict[str, Any]:
+    """The verdict on a candidate: recorded, or found by validation and packing, and then recorded."""
+    recipe = run.recipes[candidate.recipe]
+    key = _verdict_key(candidate, repository, recipe)
+    known = run.state.get("verdict", key)
+    folder = run.out / "tasks" / candidate.instance_id
+    if known is not None and (not known["accepted"] or (folder / taskset.ROW_FILE).exists()):
+        return dict(known)
+    result = _proven(known) if known is not None else validator.validate(candidate)
+    packed = result if isinstance(result, Rejection) else pack(repository, candidate, result, recipe)
+    verdict: dict[str, Any] = {"accepted": False, "repo": repository.spec.name}
+    if isinstance(packed, Rejection):
+        verdict |= asdict(packed)
+    else:
+        assert isinstance(result, Proven)
+        taskset.write_task(run.out, packed.row, packed.workspace, packed.tests)
+        verdict |= {"accepted": True, "candidate": candidate.instance_id, "proven": asdict(result)}
+        verdict["unpredicted"] = 1 if result.unpredicted else 0
+    run.state.put("verdict", key, verdict)
+    return verdict
+
+
+def _verdict_key(candidate: Candidate, repository: Repository, recipe: Recipe) -> str:
+    parts = [candidate.instance_id, repository.environment.key, repository.suite.args, recipe.sha256]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _proven(verdict: Mapping[str, Any]) -> Proven:
+    value = dict(verdict["proven"])
+    evidence = {**value.pop("evidence")}
+    evidence["flaky"] = tuple(evidence["flaky"])
+    return Proven(evidence=Evidence(**evidence), **{name: tuple(listed) for name, listed in value.items()})
+
+
+# -- tables --------------------------------------------------------------------------------------------
+
+
+def _write_tables(run: _Run, specs: Sequence[RepoSpec], summaries: Mapping[str, RepoSummary]) -> None:
+    verdicts = run.state.all("verdict").values()
+    ids = sorted({v["candidate"] for v in verdicts if v["accepted"]})
+    present = [name for name in ids if (run.out / "tasks" / name / taskset.ROW_FILE).exists()]
+    rejections = [{k: v[k] for k in ("candidate", "stage", "reason", "detail")} for v in verdicts if not v["accepted"]]
+    done = [summaries[spec.name] for spec in specs if spec.name in summaries]
+    totals: Counter[str] = Counter()
+    for rejection in rejections:
+        totals[rejection["stage"]] += 1
+    taskset.write_tables(
+        run.out,
+        present,
+        rejections,
+        {
+            "taskgen": __version__,
+            "schema_version": SCHEMA_VERSION,
+            "settings": run.settings.digest(),
+            "seed": run.settings.seed,
+            "sandbox": {"name": run.provider.name, "fingerprint": run.provider.fingerprint()},
+            "counts": {"accepted": len(present), **{f"rejected at {stage}": n for stage, n in sorted(totals.items())}},
+            "repos": [asdict(replace(summary)) for summary in done],
+        },
+    )

@@ -1,0 +1,91 @@
+"""What people see: progress on stderr, tables on stdout."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from taskgen.commands.build import RepoSummary
+
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
+
+
+class BuildProgress:
+    """Progress bars of a build; plain lines where stderr is no terminal."""
+
+    def __init__(self, n_repos: int) -> None:
+        self._mutex = threading.Lock()
+        self._tasks: dict[str, int] = {}
+        self._accepted: dict[str, int] = {}
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            disable=not err.is_terminal,
+        )
+        self._all = self._bars.add_task("repositories", total=n_repos, note="")
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def stage(self, repo: str, stage: str) -> None:
+        with self._mutex:
+            if repo not in self._tasks:
+                self._tasks[repo] = self._bars.add_task(repo, total=None, note=stage)
+            self._bars.update(self._tasks[repo], note=stage)  # type: ignore[arg-type]
+        self._line(f"{repo}: {stage}")
+
+    def candidate(self, repo: str, accepted: bool, done: int, planned: int) -> None:
+        with self._mutex:
+            self._accepted[repo] = self._accepted.get(repo, 0) + accepted
+            note = f"accepted {self._accepted[repo]}"
+            self._bars.update(self._tasks[repo], total=planned, completed=done, note=note)  # type: ignore[arg-type]
+        self._line(f"{repo}: candidate {done} of {planned} {'accepted' if accepted else 'rejected'} ({note})")
+
+    def finished(self, summary: RepoSummary) -> None:
+        with self._mutex:
+            if summary.name in self._tasks:
+                self._bars.remove_task(self._tasks.pop(summary.name))  # type: ignore[arg-type]
+            self._bars.advance(self._all)
+        for note in summary.notes:
+            err.print(f"{summary.name}: note: {note}", markup=False)
+        if summary.error:
+            err.print(f"{summary.name}: skipped: {summary.error}", markup=False, style="red")
+        else:
+            err.print(f"{summary.name}: {summary.n_accepted} tasks of {summary.tried} candidates", markup=False)
+
+    def _line(self, text: str) -> None:
+        if not err.is_terminal:
+            err.print(text, markup=False)
+
+
+def summary_table(summaries: Sequence[RepoSummary]) -> Table:
+    """Per repository: candidates, rejections by reason, accepted by recipe, seconds."""
+    table = Table("repository", "accepted", "by recipe", "tried", "rejected because", "seconds")
+    for summary in summaries:
+        if summary.error:
+            first = summary.error.splitlines()[0]
+            table.add_row(summary.name, "-", "", "", f"skipped: {first}".replace("[", r"\["), "")
+            continue
+        recipes = ", ".join(f"{name} {n}" for name, n in sorted(summary.accepted.items()))
+        reasons = "\n".join(f"{n} x {reason}" for reason, n in sorted(summary.rejected.items(), key=lambda r: -r[1]))
+        seconds = f"{sum(summary.seconds.values()):.0f}"
+        table.add_row(summary.name, str(summary.n_accepted), recipes, str(summary.tried), reasons, seconds)
+    return table

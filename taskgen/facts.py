@@ -1,0 +1,286 @@
+"""What a problem statement may say: interfaces, wiring, names that tests use, call sites, documentation.
+
+Everything comes from signatures, docstrings, the remaining code and the docs. Of the hidden tests only the
+names that they use are taken (and the exceptions that they expect), never what they assert.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from taskgen import syntax
+from taskgen.languages.python_project import PythonProject, Symbol
+from taskgen.languages.python_syntax import PythonFile
+from taskgen.types import Definition, Deleted, Deletion, Removal
+
+MAX_CALL_SITES = 5
+MAX_MENTIONS = 3
+MAX_PARAGRAPH_LINES = 14
+_EXPECTS = {"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns", "assertWarnsRegex"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A definition to write: ``outline`` is its signature and docstring (for a class: of its public members too)."""
+
+    path: str
+    qualified_name: str
+    kind: str
+    outline: str
+    whole: bool
+    file_gone: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """An import, export or reference that went with a definition."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedSymbol:
+    """A name that the hidden tests use. ``where`` says what it is."""
+
+    name: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSite:
+    """A line of the remaining code that uses what is gone."""
+
+    path: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """A paragraph of the documentation."""
+
+    path: str
+    text: str
+
+
+def names_in_tests(files: Mapping[str, PythonFile], tests: Iterable[str]) -> frozenset[str]:
+    """Identifiers of the test files that hold ``tests``: what hidden tests import, call or read."""
+    found: set[str] = set()
+    for path in sorted({test.split("::")[0] for test in tests}):
+        if path in files:
+            file = files[path]
+            found |= {file.parsed.text(n) for n in syntax.walk(file.parsed.root) if n.type == "identifier"}
+    return frozenset(found)
+
+
+def expected_exceptions(files: Mapping[str, PythonFile], tests: Iterable[str]) -> list[str]:
+    """Exceptions and warnings that the tests expect, by the name they use."""
+    found: set[str] = set()
+    for file, node in _test_nodes(files, tests):
+        for call in syntax.walk(node):
+            function = call.child_by_field_name("function") if call.type == "call" else None
+            if function is None or file.parsed.text(function).rpartition(".")[2] not in _EXPECTS:
+                continue
+            arguments = call.child_by_field_name("arguments")
+            first = arguments.named_children[0] if arguments is not None and arguments.named_children else None
+            for part in syntax.walk(first) if first is not None else ():
+                if part.type in ("identifier", "attribute") and (part.parent is None or part.parent.type != "attribute"):
+                    found.add(file.parsed.text(part))
+    return sorted(found)
+
+
+def _test_nodes(files: Mapping[str, PythonFile], tests: Iterable[str]) -> Iterator[tuple[PythonFile, Node]]:
+    for path, name in sorted({(t.split("::")[0], ".".join(t.split("[")[0].split("::")[1:])) for t in tests}):
+        if path in files and name in files[path].nodes:
+            yield files[path], files[path].nodes[name]
+
+
+def defined_names(project: PythonProject, deletion: Deletion) -> frozenset[str]:
+    """Every name that the deleted code defines: definitions, members, and attributes set on ``self`` or a class."""
+    found: set[str] = set()
+    for deleted in deletion.deleted:
+        definition = deleted.definition
+        file = project.sources[definition.path]
+        found.add(definition.name)
+        node = file.nodes[definition.qualified_name]
+        found |= {d.name for d in file.definitions if d.qualified_name.startswith(definition.qualified_name + ".")}
+        found |= set(_assigned_attributes(file, node))
+    for path, data in deletion.files.items():
+        if data is None:
+            found |= set(_module_constants(project.sources[path]))
+    return frozenset(found)
+
+
+def _assigned_attributes(file: PythonFile, node: Node) -> Iterator[str]:
+    for inner in syntax.walk(node):
+        left = inner.child_by_field_name("left") if inner.type in ("assignment", "augmented_assignment") else None
+        if left is None:
+            continue
+        if left.type == "attribute" and file.parsed.text(left).startswith(("self.", "cls.")):
+            yield file.parsed.text(left).split(".")[1]
+        elif left.type == "identifier" and _directly_in_class(inner):
+            yield file.parsed.text(left)
+
+
+def _directly_in_class(node: Node) -> bool:
+    kinds = ("function_definition", "class_definition", "module")
+    scope = next(a.type for a in syntax.ancestors(node) if a.type in kinds)
+    return scope == "class_definition"
+
+
+def _module_constants(file: PythonFile) -> Iterator[str]:
+    for node in file.parsed.root.named_children:
+        for child in node.named_children if node.type == "expression_statement" else ():
+            left = child.child_by_field_name("left") if child.type == "assignment" else None
+            if left is not None and left.type == "identifier":
+                yield file.parsed.text(left)
+
+
+# -- pieces ------------------------------------------------------------------------------------------
+
+
+def pieces(project: PythonProject, deletion: Deletion, used: frozenset[str]) -> list[Piece]:
+    """The definitions to describe: all that keep a signature, and those gone entirely that somebody can see."""
+    found = []
+    for deleted in sorted(deletion.deleted, key=lambda d: (d.definition.path, d.definition.start_line)):
+        definition = deleted.definition
+        whole = deleted.removal is Removal.WHOLE
+        if whole and _is_private(definition) and definition.name not in used:
+            continue
+        found.append(
+            Piece(
+                path=definition.path,
+                qualified_name=definition.qualified_name,
+                kind=definition.kind,
+                outline=outline(project.sources[definition.path], definition, used),
+                whole=whole,
+                file_gone=deletion.files.get(definition.path, b"") is None,
+            )
+        )
+    return found
+
+
+def _is_private(definition: Definition) -> bool:
+    return definition.name.startswith("_") and not definition.name.endswith("__")
+
+
+def outline(file: PythonFile, definition: Definition, used: frozenset[str], indent: str = "") -> str:
+    """Signature and docstring; for a class those of its members, private ones only if tests use them."""
+    lines = [indent + line for line in definition.signature.splitlines()]
+    lines[-1] += ":"
+    inner = indent + "    "
+    if definition.docstring:
+        doc = definition.docstring.replace('"""', "'''").splitlines()
+        lines += [f'{inner}"""{doc[0]}', *(f"{inner}{line}".rstrip() for line in doc[1:])]
+        lines[-1] += '"""' if len(doc) == 1 else ""
+        lines += [f'{inner}"""'] if len(doc) > 1 else []
+    members = [d for d in file.definitions if d.owner == definition.qualified_name] if definition.kind == "class" else []
+    for member in members:
+        if not _is_private(member) or member.name in used:
+            lines += ["", outline(file, member, used, inner)]
+    if definition.kind != "class" or not (definition.docstring or members):
+        lines.append(f"{inner}...")
+    return "\n".join(lines)
+
+
+# -- wiring and names --------------------------------------------------------------------------------
+
+
+def wiring(project: PythonProject, deletion: Deletion) -> list[Wiring]:
+    """Imports, exports and references to what is gone that were removed elsewhere."""
+    gone = [d.definition for d in deletion.deleted if d.removal is Removal.WHOLE and not d.definition.owner]
+    found: dict[tuple[str, str], None] = {}
+    for definition in gone:
+        for alias in sorted(project.aliases(Symbol(path=definition.path, name=definition.name)), key=lambda a: a.path):
+            if alias.path in deletion.files and deletion.files[alias.path] is not None:
+                for text in _wired(project.sources[alias.path], alias.name, deletion):
+                    found.setdefault((alias.path, text))
+    return [Wiring(path=path, text=text) for path, text in found]
+
+
+def _wired(file: PythonFile, name: str, deletion: Deletion) -> Iterator[str]:
+    lines = deletion.removed_lines[file.path]
+    own = [d.definition for d in deletion.deleted if d.definition.path == file.path]
+
+    def elsewhere(node: Node) -> bool:
+        inside = any(d.start_byte <= node.start_byte < d.end_byte for d in own)
+        return node.start_point[0] + 1 in lines and not inside
+
+    for imported in file.imports:
+        if imported.local == name and elsewhere(imported.part):
+            what = f"`{imported.name}`" if imported.name is not None else "it"
+            yield f"imports {what} from `{imported.module}`" + (f" as `{name}`" if imported.name != name else "")
+    if name in file.exported and elsewhere(file.exported[name]):
+        yield f"lists `{name}` in `__all__`"
+    for use in file.uses.get(name, ()):
+        if use.node.type != "string" and use.attribute_of is None and elsewhere(use.node):
+            yield f"referred to `{name}` at line {use.node.start_point[0] + 1} of the original file"
+
+
+def symbols(
+    project: PythonProject, deletion: Deletion, tests: Iterable[str], used: frozenset[str]
+) -> list[NamedSymbol]:
+    """Names that the hidden tests use: of the deleted code, and imported from the project."""
+    tests = list(tests)
+    found: dict[str, str] = {}
+    for name in sorted(defined_names(project, deletion) & used):
+        found[name] = "missing"
+    for path in sorted({test.split("::")[0] for test in tests}):
+        file = project.tests.get(path)
+        for imported in file.imports if file is not None else ():
+            if imported.name is not None and project.absolute(file, imported.module) in project.paths:  # type: ignore[arg-type]
+                found.setdefault(imported.name, f"imported from `{imported.module}`")
+    for name in expected_exceptions(project.tests, tests):
+        found.setdefault(name, "expected to be raised or warned of")
+    return [NamedSymbol(name=name, where=where) for name, where in found.items()]
+
+
+def call_sites(project: PythonProject, deletion: Deletion) -> list[CallSite]:
+    """Lines of the remaining sources that use what lost its body."""
+    names = [d.definition.name for d in deletion.deleted if len(d.definition.name) > 2]
+    wanted = re.compile(rb"(?<![\w\"'#])(" + b"|".join(re.escape(n.encode()) for n in names) + rb")\s*\(")
+    found = []
+    for path, file in project.sources.items():
+        source = deletion.files.get(path, file.source)
+        for number, line in enumerate((source or b"").splitlines(), 1):
+            text = line.strip().decode("utf-8", "replace")
+            if wanted.search(line) and not text.startswith(("def ", "async def ", "class ", "#", ">>>", "...")):
+                found.append(CallSite(path=path, line=number, text=text.replace("`", "'")[:160]))
+                if len(found) == MAX_CALL_SITES:
+                    return found
+    return found
+
+
+def mentions(documents: Mapping[str, str], deleted: Iterable[Deleted]) -> list[Mention]:
+    """Paragraphs of the documentation that speak of what is gone."""
+    names = [d.definition.name for d in deleted if len(d.definition.name) > 3 and not d.definition.name.startswith("_")]
+    if not names:
+        return []
+    wanted = re.compile(r"(?<!\w)(" + "|".join(map(re.escape, names)) + r")(?!\w)")
+    found = []
+    for path, text in documents.items():
+        for paragraph in re.split(r"\n\s*\n", text):
+            if wanted.search(paragraph) and "```" not in paragraph:
+                lines = paragraph.strip("\n").splitlines()[:MAX_PARAGRAPH_LINES]
+                found.append(Mention(path=path, text="\n".join(line[:200] for line in lines)))
+                if len(found) == MAX_MENTIONS:
+                    return found
+                break
+    return found
+
+
+def documentation(paths: Iterable[str], read: Mapping[str, bytes]) -> dict[str, str]:
+    """README files and what lies in docs folders, as text; change logs and licences left out."""
+    found = {}
+    for path in paths:
+        name = path.rpartition("/")[2].lower()
+        is_document = name.startswith("readme") or path.startswith(("docs/", "doc/"))
+        is_text = name.endswith((".md", ".rst", ".txt")) or name == "readme"
+        if is_document and is_text and not re.match(r"(change|history|news|licen[cs]e|authors)", name):
+            found[path] = read[path].decode("utf-8", "replace")
+    return found

@@ -1,0 +1,1 @@
+"""Grading: a patch in, a verdict out."""

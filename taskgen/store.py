@@ -1,0 +1,100 @@
+"""The state of a run: one SQLite file in the output folder, one record for each unit of work that is done.
+
+A unit that was interrupted has no record and is done again; one that has a record never is.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from taskgen.atomic import disk_faults
+from taskgen.errors import StoreError
+
+STATE_FOLDER = ".taskgen"
+_FORMAT = 1
+
+
+class RunState:
+    """Records of one output folder. Safe to use from several threads; one process at a time.
+
+    Raises (on construction):
+        StoreError: another run uses the folder, it holds something else, or it belongs to another configuration.
+    """
+
+    def __init__(self, out: Path, settings: Mapping[str, Any]) -> None:
+        """``settings``: what must not change between runs into one folder (seed, recipes, ...)."""
+        folder = out / STATE_FOLDER
+        if out.exists() and not folder.exists() and any(out.iterdir()):
+            raise StoreError(
+                f"{out} is not empty and was not made by taskgen build",
+                hint="choose a new folder with --out, or empty this one",
+            )
+        with disk_faults(out):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(folder / "lock", timeout=0)
+            try:
+                self._lock.acquire()
+            except Timeout as error:
+                raise StoreError(
+                    f"another run is writing into {out}", hint="wait for it, or choose another folder with --out"
+                ) from error
+        self._mutex = threading.Lock()
+        self._db = self._open(folder / "state.sqlite")
+        self._check_settings(out, settings)
+
+    @staticmethod
+    def _open(path: Path) -> sqlite3.Connection:
+        try:
+            db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("CREATE TABLE IF NOT EXISTS record (kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key))")
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot use {path}: {error}", hint="delete it to begin again") from error
+        return db
+
+    def _check_settings(self, out: Path, settings: Mapping[str, Any]) -> None:
+        wanted = {"format": _FORMAT, **settings}
+        known = self.get("settings", "all")
+        if known is None:
+            self.put("settings", "all", wanted)
+        elif known != json.loads(json.dumps(wanted)):
+            different = sorted(k for k in wanted if known.get(k) != json.loads(json.dumps(wanted[k])))
+            self.close()
+            raise StoreError(
+                f"{out} was made with other settings ({', '.join(different)})",
+                hint="choose another folder with --out, or repeat the command that made it",
+            )
+
+    def get(self, kind: str, key: str) -> Any:  # noqa: ANN401 - any JSON value
+        """The JSON value of a record, or None."""
+        with self._mutex:
+            row = self._db.execute("SELECT value FROM record WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def put(self, kind: str, key: str, value: object) -> None:
+        """Write a record, durably. Raises StoreError if the disk is full."""
+        try:
+            with self._mutex:
+                self._db.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", (kind, key, json.dumps(value)))
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"cannot record a result: {error}", hint="free some space on the disk of --out and repeat the command"
+            ) from error
+
+    def all(self, kind: str) -> dict[str, Any]:
+        """All records of a kind, by key, sorted."""
+        with self._mutex:
+            rows = self._db.execute("SELECT key, value FROM record WHERE kind = ? ORDER BY key", (kind,)).fetchall()
+        return {key: json.loads(value) for key, value in rows}
+
+    def close(self) -> None:
+        """Release the folder."""
+        self._db.close()
+        self._lock.release()
