@@ -96,8 +96,10 @@ def _own_engine() -> Iterator[None]:
     socket = f"unix://{directory}/docker.sock"
     with (directory / "log").open("wb") as log:
         engine = subprocess.Popen(
-            ["dockerd", "--host", socket, "--data-root", directory / "data"]
-            + ["--exec-root", directory / "exec", "--pidfile", directory / "pid"],
+            [
+                *("dockerd", "--host", socket, "--pidfile", directory / "pid"),
+                *("--data-root", directory / "data", "--exec-root", directory / "exec"),
+            ],
             stdout=log,
             stderr=log,
         )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-import requests  # type: ignore[import-untyped]
+import requests
 from docker.errors import DockerException, ImageNotFound  # type: ignore[import-untyped]
 
 from taskgen.errors import SandboxUnavailable
@@ -89,7 +89,7 @@ class DockerExec:
             )
             self._api._raise_for_status(self._response)
             self._reader: io.BufferedReader = self._response.raw._fp.fp
-            self._socket: socket.socket = self._reader.raw._sock  # type: ignore[attr-defined]  # a SocketIO
+            self._socket: socket.socket = self._reader.raw._sock  # a SocketIO
             self._socket.settimeout(None)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -119,7 +119,9 @@ class DockerExec:
             return False
         try:
             with engine("look after a program in a container"):
-                started = bool(self._api.exec_inspect(self._id)["Pid"])
+                state = self._api.exec_inspect(self._id)
+            # While it starts it counts as running, and may write before the engine knows its number.
+            started = bool(state["Pid"] or state["Running"])
         except SandboxUnavailable:
             started = False  # the container is gone
         if not started:
