@@ -153,6 +153,8 @@ class FileEdits:
         for node in syntax.walk(self.file.parsed.root):
             if node.type != "block" or node.parent is None or self.is_removed(node.parent):
                 continue
+            if any(e.text and e.start <= node.start_byte and node.end_byte <= e.end for e in self._edits):
+                continue  # a body that was replaced, not emptied
             statements = [c for c in node.named_children if c.type != "comment"]
             if statements and all(self.is_removed(s) for s in statements):
                 last = statements[-1].start_byte

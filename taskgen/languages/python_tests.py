@@ -42,8 +42,8 @@ def remove_tests(files: Mapping[str, PythonFile], tests: Iterable[str]) -> dict[
             edit.remove_everything()
     while any([_remove_unused(files, edits, path) for path in list(edits)]):
         pass
-    for edit in edits.values():
-        _remove_empty_classes(edit)
+    for path, edit in edits.items():
+        _remove_empty_classes(files, edits, path)
         _remove_imports(edit)
     return {path: edit.result() for path, edit in edits.items()}
 
@@ -57,13 +57,18 @@ def _functions(tests: Iterable[str]) -> dict[str, set[str]]:
 
 
 def _find(file: PythonFile, name: str) -> Node | None:
-    """The definition of a test: a plain one, one inherited from a class of the same file, or one under a condition."""
+    """What to remove for a test: its function (plain, inherited from a class of the file, or under a condition), or
+    its class, if the function comes from a base class elsewhere that other tests share."""
     if name in file.nodes:
         return file.nodes[name]
     owner, _, bare = name.rpartition(".")
-    same = [d.qualified_name for d in file.definitions if d.name == bare and d.owner]
-    if owner and len(same) == 1:
+    header = next((d.signature for d in file.definitions if d.qualified_name == owner), "")
+    bases = re.findall(r"\w+", header.partition("(")[2])
+    same = [d.qualified_name for d in file.definitions if d.name == bare and d.owner in bases]
+    if len(same) == 1:
         return file.nodes[same[0]]
+    if owner in file.nodes:
+        return file.nodes[owner]
     found = [n for n in syntax.walk(file.parsed.root) if n.type == "function_definition" and _named(file, n) == bare]
     if len(found) != 1 or any(a.type == "function_definition" for a in syntax.ancestors(found[0])):
         return None
@@ -131,21 +136,26 @@ def _helpers(file: PythonFile) -> Iterator[tuple[str, Node]]:
 def _only_removed_code_names(
     files: Mapping[str, PythonFile], edits: Mapping[str, FileEdits], path: str, name: str, node: Node
 ) -> bool:
-    """Whether a name occurs (as a word, strings and fixtures' parameters included), and only in removed code."""
-    pattern, used = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b"), False
+    """Whether a name occurs outside of its definition, and only in removed code."""
+    outside = list(_occurrences(files, edits, path, name, node))
+    return bool(outside) and all(outside)
+
+
+def _occurrences(
+    files: Mapping[str, PythonFile], edits: Mapping[str, FileEdits], path: str, name: str, node: Node
+) -> Iterator[bool]:
+    """For each place outside ``node`` that has the name as a word (strings and parameters too): is it removed?"""
+    pattern = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
     for other, file in files.items():
         edit = edits.get(other)
         for match in pattern.finditer(file.source):
-            if other == path and node.start_byte <= match.start() < node.end_byte:
-                continue
-            if edit is None or not edit.covers(match.start(), match.end()):
-                return False
-            used = True
-    return used
+            if other != path or not node.start_byte <= match.start() < node.end_byte:
+                yield edit is not None and edit.covers(match.start(), match.end())
 
 
-def _remove_empty_classes(edit: FileEdits) -> None:
-    """Remove test classes that lost all their methods."""
+def _remove_empty_classes(files: Mapping[str, PythonFile], edits: Mapping[str, FileEdits], path: str) -> None:
+    """Remove test classes that lost all their tests and that nothing inherits from."""
+    edit = edits[path]
     if edit.gone:
         return
     for definition in edit.file.definitions:
@@ -154,8 +164,10 @@ def _remove_empty_classes(edit: FileEdits) -> None:
         members = [d for d in edit.file.definitions if d.owner == definition.qualified_name]
         lost = [m for m in members if edit.covers(m.start_byte, m.end_byte)]
         left = [m for m in members if m not in lost]
-        if lost and not any(_is_test(m) or m.kind == "class" for m in left):
-            edit.remove_definition(edit.file.nodes[definition.qualified_name])
+        node = edit.file.nodes[definition.qualified_name]
+        needed = not all(_occurrences(files, edits, path, definition.name, node))
+        if lost and not needed and not any(_is_test(m) or m.kind == "class" for m in left):
+            edit.remove_definition(node)
 
 
 def _remove_imports(edit: FileEdits) -> None:

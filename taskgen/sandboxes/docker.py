@@ -37,7 +37,7 @@ from taskgen.sandboxes.common import (
     put_archive,
 )
 from taskgen.sandboxes.docker_channel import DockerChannel
-from taskgen.sandboxes.docker_exec import Client, DockerExec, Sink, engine, kill_all
+from taskgen.sandboxes.docker_exec import Client, DockerExec, Image, Sink, engine, kill_all
 from taskgen.sandboxes.docker_owner import OWNER_LABEL, owner, remove_stale
 
 DEFAULT_IMAGE = "taskgen-python:3.11"
@@ -47,6 +47,8 @@ MISSING_IMAGE_HINT = "make it: sandbox/make-base-image.sh"
 CA_BUNDLE = "/tmp/.taskgen-ca-certificates.crt"
 # docker-init and the idle process are in the container's count, too.
 OWN_PROCESSES = 2
+# Images are named by one thread at a time, so that no snapshot replaces another.
+_naming = threading.Lock()
 
 
 class DockerProvider:
@@ -251,7 +253,7 @@ class DockerSandbox:
         image = self._image
         if not self._read_only:
             tag = uuid.uuid4().hex
-            self._commit(FORKS, tag)
+            self._commit(repository=FORKS, tag=tag)
             image = f"{FORKS}:{tag}"
         fork = DockerSandbox(
             self._client,
@@ -271,17 +273,24 @@ class DockerSandbox:
 
     def snapshot(self, key: str) -> None:
         """Commit /env as an image (see ``Sandbox.snapshot``)."""
-        if _has_image(self._client, f"{SNAPSHOTS}:{check_key(key)}"):
+        name = f"{SNAPSHOTS}:{check_key(key)}"
+        if not self._closed and _has_image(self._client, name):
             return
         if self._read_only:
             raise SandboxUnavailable("a sandbox that was made from a snapshot cannot be kept as another one")
-        self._commit(SNAPSHOTS, key)
+        image = self._commit()
+        with engine(f"keep {name}"), _naming:
+            # Another thread or process may have kept the same environment in the meantime.
+            if _has_image(self._client, name):
+                image.remove(force=True)
+            else:
+                image.tag(SNAPSHOTS, key)
 
-    def _commit(self, repository: str, tag: str) -> None:
+    def _commit(self, **name: str) -> Image:
         if self._closed:
             raise SandboxUnavailable("the sandbox is closed")
         with engine("commit a container"):
-            self._container.commit(repository=repository, tag=tag, pause=True)
+            return self._container.commit(**name)
 
     def close(self) -> None:
         """Remove the container. Never raises; may be called twice."""

@@ -22,6 +22,7 @@ from taskgen.sandbox import UID
 # The SDK has no types.
 Client: TypeAlias = Any
 Container: TypeAlias = Any
+Image: TypeAlias = Any
 Sink: TypeAlias = Callable[[bytes], None]
 
 USER = f"{UID}:{UID}"
