@@ -11,23 +11,25 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import platformdirs
 import typer
 
 from taskgen import __version__, taskset
+from taskgen.atomic import disk_faults
 from taskgen.commands import doctor as doctor_command
 from taskgen.commands import show as show_command
 from taskgen.commands.build import Interrupted, RepoSummary, Settings, Stopper
 from taskgen.commands.build import build as build_command
 from taskgen.config import find_data, load_recipes, load_repos
 from taskgen.console import BuildProgress, err, out, summary_table
-from taskgen.errors import ConfigError, TaskgenError
+from taskgen.errors import ConfigError, FormatError, StoreError, TaskgenError
 from taskgen.grading.grade import grade as grade_patch
 from taskgen.sandboxes.select import select
 from taskgen.types import RepoSpec, VerdictKind
@@ -95,16 +97,11 @@ def build(
     )
     cache, stopper = cache_folder(), Stopper()
     provider = select(sandbox.value, cache)
-    signal.signal(signal.SIGTERM, _terminate)
     with BuildProgress(len(specs)) as progress:
         summaries = build_command(
             specs, settings, provider=provider, cache=cache, out=to, jobs=jobs, progress=progress, stopper=stopper
         )
     _report_build(summaries, to, as_json)
-
-
-def _terminate(_signal: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _chosen(specs: tuple[RepoSpec, ...], only: list[str]) -> list[RepoSpec]:
@@ -123,10 +120,10 @@ def _report_build(summaries: list[RepoSummary], to: Path, as_json: bool) -> None
     else:
         out.print(summary_table(summaries))
         out.print(f"{accepted} tasks in {to} ({len(skipped)} of {len(summaries)} repositories skipped)")
-    if not accepted:
-        raise typer.Exit(EXIT_GATE)
     if skipped:
         raise typer.Exit(EXIT_ERROR)
+    if not accepted:
+        raise typer.Exit(EXIT_GATE)
 
 
 @app.command()
@@ -162,7 +159,10 @@ def _patch(folder: Path, patch: Path | None, *, gold: bool, empty: bool) -> byte
     if (patch is not None) + gold + empty != 1:
         raise ConfigError("give one of: a patch file, --gold, --empty")
     if gold:
-        return (folder / "gold.patch").read_bytes()
+        try:
+            return (folder / "gold.patch").read_bytes()
+        except OSError as error:
+            raise FormatError(f"{folder / 'gold.patch'} cannot be read: {error.strerror}") from error
     if empty:
         return b""
     if str(patch) == "-":
@@ -208,16 +208,64 @@ def doctor(as_json: JsonOption = False) -> None:
 
 def main() -> None:
     """The entry point: known faults become a message and a code, unknown ones a log."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    code = EXIT_UNEXPECTED
     try:
         app()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except TaskgenError as error:
-        err.print(f"error: {error}", markup=False, style="red")
-        sys.exit(EXIT_ERROR)
-    except (KeyboardInterrupt, Interrupted):
+        code = _fail(str(error))
+    except Interrupted:
+        code = EXIT_INTERRUPTED
         err.print("interrupted: what was done is kept; the same command goes on from here", markup=False)
-        sys.exit(EXIT_INTERRUPTED)
-    except Exception:
+    except Exception as error:
+        code = _fail(full) if (full := _disk_fault(error)) else _unexpected()
+    _leave(code)
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    # Once is enough: the run is being wound up.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise Interrupted
+
+
+def _fail(message: str) -> int:
+    err.print(f"error: {message}", markup=False, style="red")
+    return EXIT_ERROR
+
+
+def _disk_fault(error: Exception) -> str:
+    """The message for a disk that is full or read-only, wherever it was met; '' for another fault."""
+    if not isinstance(error, OSError):
+        return ""
+    try:
+        with disk_faults(Path(error.filename or tempfile.gettempdir())):
+            raise error
+    except StoreError as known:
+        return str(known)
+    except OSError:
+        return ""
+
+
+def _unexpected() -> int:
+    text = f"taskgen {__version__}, Python {sys.version}\narguments: {sys.argv}\n\n{traceback.format_exc()}"
+    try:
         with tempfile.NamedTemporaryFile("w", prefix="taskgen-", suffix=".log", delete=False) as log:
-            log.write(f"taskgen {__version__}, Python {sys.version}\narguments: {sys.argv}\n\n{traceback.format_exc()}")
+            log.write(text)
+    except OSError:  # no room for a log
+        err.print(text, markup=False)
+    else:
         err.print(f"unexpected error; please report it with {log.name}", markup=False, style="red")
-        sys.exit(EXIT_UNEXPECTED)
+    return EXIT_UNEXPECTED
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit, also when a thread still waits for something that cannot be stopped: it has nothing half-done to lose."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if any(t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon):
+        os._exit(code)
+    sys.exit(code)

@@ -17,11 +17,12 @@ from taskgen import archive
 from taskgen.archive import ArchiveEntry
 from taskgen.atomic import locked, replacing_file
 from taskgen.errors import PrerequisiteError, SourceError
-from taskgen.sandbox import ENV_DIR, WORKSPACE_DIR, ExecResult, Limits, Sandbox, SandboxProvider
+from taskgen.sandbox import ENV_DIR, HOME_DIR, WORKSPACE_DIR, ExecResult, Limits, Sandbox, SandboxProvider
 from taskgen.tree import Tree
 from taskgen.types import Environment
 
-RUNNER = Path(__file__).parent / "languages" / "python_runner"
+#: Run in the sandbox after the install; see there.
+KEEP_ARTIFACTS = Path(__file__).parent / "languages" / "python_artifacts.py"
 PYTHON = f"{ENV_DIR}/venv/bin/python"
 #: What every run needs besides the repository's own requirements.
 RUNNER_REQUIREMENTS = ("pytest>=8", "coverage>=7.6")
@@ -29,7 +30,7 @@ DEFAULT_INSTALL = ("python -m pip install -e .",)
 INSTALL_TIMEOUT_S = 900.0
 INSTALL_LIMITS = Limits(memory_bytes=6 << 30, processes=1024)
 #: Raise when the layout of a snapshot changes.
-_LAYOUT = 3
+_LAYOUT = 4
 _TAIL_CHARS = 2000
 
 
@@ -93,10 +94,9 @@ def build(
 
 
 def _key(provider: SandboxProvider, identity: str, plan: EnvironmentPlan) -> str:
-    runner = {file.name: file.read_text("utf-8") for file in sorted(RUNNER.glob("*.py"))}
     parts = [
         _LAYOUT, provider.fingerprint(), identity, plan.runtime, plan.requirements, plan.optional, plan.install,
-        plan.pinned, sorted(plan.variables.items()), runner, RUNNER_REQUIREMENTS,
+        plan.pinned, sorted(plan.variables.items()), KEEP_ARTIFACTS.read_text("utf-8"), RUNNER_REQUIREMENTS,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
@@ -216,16 +216,14 @@ def _freeze(sandbox: Sandbox) -> tuple[str, ...]:
 
 
 def _keep_artifacts(sandbox: Sandbox, tree: Tree) -> None:
-    runner = [ArchiveEntry(path=file.name, content=file.read_bytes()) for file in sorted(RUNNER.glob("*.py"))]
+    program = ArchiveEntry(path="keep.py", content=KEEP_ARTIFACTS.read_bytes())
     names = ArchiveEntry(path="tree-list", content=b"\0".join(path.encode() for path in tree.files))
-    sandbox.put(f"{ENV_DIR}/runner", archive.pack([*runner, names]))
+    sandbox.put(f"{HOME_DIR}/keep", archive.pack([program, names]))
     sandbox.put(f"{ENV_DIR}/artifacts", archive.pack([]))
     done = sandbox.exec(
-        [PYTHON, f"{ENV_DIR}/runner/artifacts.py", f"{ENV_DIR}/runner/tree-list", f"{ENV_DIR}/artifacts"],
-        timeout_s=300.0,
+        [PYTHON, f"{HOME_DIR}/keep/keep.py", f"{HOME_DIR}/keep/tree-list", f"{ENV_DIR}/artifacts"], timeout_s=300.0
     )
-    _must(done, "artifacts.py")
-    _must(sandbox.exec(["/bin/rm", f"{ENV_DIR}/runner/tree-list"]), "rm")
+    _must(done, KEEP_ARTIFACTS.name)
     # Bytecode of the environment is worth having (every run imports it) and cannot be written later.
     sandbox.exec([PYTHON, "-m", "compileall", "-q", f"{ENV_DIR}/venv/lib"], timeout_s=300.0)
 

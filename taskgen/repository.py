@@ -18,7 +18,7 @@ from taskgen.environment import DEFAULT_INSTALL, Built, EnvironmentPlan
 from taskgen.errors import SourceError
 from taskgen.languages.python_project import PythonProject
 from taskgen.sandbox import WORKSPACE_DIR, SandboxProvider
-from taskgen.session import TestSession
+from taskgen.session import TestSession, runner_archive
 from taskgen.sources.table import fetch
 from taskgen.tree import Tree, export_tree
 from taskgen.types import Checkout, Environment, RepoSpec
@@ -96,7 +96,7 @@ def prepare(
     entries = {entry.path: entry for entry in archive.entries_of(tree.root, tree.files)}
     tar = archive.pack(entries.values())
     on_stage("baseline")
-    key = hashlib.sha256(json.dumps([built.key, args, suite.run_timeout_s, n_runs, seed]).encode()).hexdigest()[:32]
+    key = hashlib.sha256(json.dumps([built.key, args, suite.run_timeout_s, n_runs, seed]).encode() + runner_archive()).hexdigest()[:32]
     baseline = baseline_cache.cached(
         cache / "baselines" / f"{key}.json.zst",
         lambda: measure(

@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from taskgen import archive
+from taskgen.archive import ArchiveEntry
 from taskgen.errors import SandboxUnavailable
 from taskgen.sandbox import ENV_DIR, HOME_DIR, WORKSPACE_DIR, Channel, Limits, Sandbox, SandboxProvider
 from taskgen.types import Coverage, Outcome, RunStatus, TestReport, TestResult
 
 TREE_DIR = f"{HOME_DIR}/.taskgen-tree"
-SERVER = f"{ENV_DIR}/runner/serve.py"
+RUNNER_DIR = f"{HOME_DIR}/.taskgen-runner"
+SERVER = f"{RUNNER_DIR}/serve.py"
+RUNNER = Path(__file__).parent / "languages" / "python_runner"
 PYTHON = f"{ENV_DIR}/venv/bin/python"
 #: Seconds beyond a run's own limit after which the sandbox counts as broken.
 GRACE_S = 30.0
 READY_S = 120.0
+#: The server keeps to less; this is for code that speaks in its place.
+EVENTS_MAX_BYTES = 600 << 20
 #: Options of every run: our own reports only, no state left behind, go on past collection errors.
 BASE_ARGS = (
     f"--rootdir={WORKSPACE_DIR}", "-p", "no:cacheprovider", "--continue-on-collection-errors", "--tb=line", "-q",
@@ -149,6 +157,7 @@ class TestSession:
         if self._channel is None:
             self._sandbox = self._provider.create(snapshot=self._snapshot, limits=self._limits)
             self._sandbox.put(TREE_DIR, self._tree)
+            self._sandbox.put(RUNNER_DIR, runner_archive())
             self._channel = self._sandbox.open([PYTHON, SERVER], env=self._environ)
             ready = json.loads(self._channel.receive(READY_S))
             if ready.get("e") != "ready":
@@ -172,14 +181,24 @@ class TestSession:
         self.close()
 
 
+def runner_archive() -> bytes:
+    """The programs of ``languages/python_runner`` as a tar. Its digest is that of how tests are run."""
+    return archive.pack([ArchiveEntry(path=f.name, content=f.read_bytes()) for f in sorted(RUNNER.glob("*.py"))])
+
+
 def _encode(files: Mapping[str, bytes | None]) -> dict[str, str | None]:
     return {path: None if data is None else base64.b64encode(data).decode() for path, data in files.items()}
 
 
 def _read_events(channel: Channel, timeout_s: float) -> list[dict[str, Any]]:
-    events = []
+    events: list[dict[str, Any]] = []
+    deadline, total = time.monotonic() + timeout_s, 0
     while True:
-        event = json.loads(channel.receive(timeout_s))
+        line = channel.receive(max(0.0, deadline - time.monotonic()))
+        total += len(line)
+        if total > EVENTS_MAX_BYTES:
+            raise ValueError(f"more than {EVENTS_MAX_BYTES} bytes of events")
+        event = json.loads(line)
         if not isinstance(event, dict) or not isinstance(event.get("e"), str):
             raise ValueError(f"not an event: {event!r:.200}")
         events.append(event)

@@ -19,6 +19,7 @@ from taskgen.errors import StoreError
 
 STATE_FOLDER = ".taskgen"
 _FORMAT = 1
+_ROOM = "free some space on the disk of --out, and repeat the command"
 
 
 class RunState:
@@ -31,6 +32,8 @@ class RunState:
     def __init__(self, out: Path, settings: Mapping[str, Any]) -> None:
         """``settings``: what must not change between runs into one folder (seed, recipes, ...)."""
         folder = out / STATE_FOLDER
+        if out.exists() and not out.is_dir():
+            raise StoreError(f"{out} is a file, not a folder", hint="choose another folder with --out")
         if out.exists() and not folder.exists() and any(out.iterdir()):
             raise StoreError(
                 f"{out} is not empty and was not made by taskgen build",
@@ -45,9 +48,13 @@ class RunState:
                 raise StoreError(
                     f"another run is writing into {out}", hint="wait for it, or choose another folder with --out"
                 ) from error
-        self._mutex = threading.Lock()
-        self._db = self._open(folder / "state.sqlite")
-        self._check_settings(out, settings)
+        self._mutex, self._out = threading.Lock(), out
+        try:
+            self._db = self._open(folder / "state.sqlite")
+            self._check_settings(out, settings)
+        except StoreError:
+            self._lock.release()
+            raise
 
     @staticmethod
     def _open(path: Path) -> sqlite3.Connection:
@@ -55,6 +62,8 @@ class RunState:
             db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("CREATE TABLE IF NOT EXISTS record (kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key))")
+        except sqlite3.OperationalError as error:  # full, read-only, locked
+            raise StoreError(f"cannot use {path}: {error}", hint=_ROOM) from error
         except sqlite3.Error as error:
             raise StoreError(f"cannot use {path}: {error}", hint="delete it to begin again") from error
         return db
@@ -66,7 +75,7 @@ class RunState:
             self.put("settings", "all", wanted)
         elif known != json.loads(json.dumps(wanted)):
             different = sorted(k for k in wanted if known.get(k) != json.loads(json.dumps(wanted[k])))
-            self.close()
+            self._db.close()
             raise StoreError(
                 f"{out} was made with other settings ({', '.join(different)})",
                 hint="choose another folder with --out, or repeat the command that made it",
@@ -74,25 +83,24 @@ class RunState:
 
     def get(self, kind: str, key: str) -> Any:  # noqa: ANN401 - any JSON value
         """The JSON value of a record, or None."""
-        with self._mutex:
-            row = self._db.execute("SELECT value FROM record WHERE kind = ? AND key = ?", (kind, key)).fetchone()
-        return None if row is None else json.loads(row[0])
+        rows = self._query("SELECT value FROM record WHERE kind = ? AND key = ?", kind, key)
+        return json.loads(rows[0][0]) if rows else None
 
     def put(self, kind: str, key: str, value: object) -> None:
         """Write a record, durably. Raises StoreError if the disk is full."""
-        try:
-            with self._mutex:
-                self._db.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", (kind, key, json.dumps(value)))
-        except sqlite3.Error as error:
-            raise StoreError(
-                f"cannot record a result: {error}", hint="free some space on the disk of --out and repeat the command"
-            ) from error
+        self._query("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", kind, key, json.dumps(value))
 
     def all(self, kind: str) -> dict[str, Any]:
         """All records of a kind, by key, sorted."""
-        with self._mutex:
-            rows = self._db.execute("SELECT key, value FROM record WHERE kind = ? ORDER BY key", (kind,)).fetchall()
+        rows = self._query("SELECT key, value FROM record WHERE kind = ? ORDER BY key", kind)
         return {key: json.loads(value) for key, value in rows}
+
+    def _query(self, statement: str, *values: str) -> list[tuple[str, ...]]:
+        try:
+            with self._mutex:
+                return self._db.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot record or read a result in {self._out}: {error}", hint=_ROOM) from error
 
     def close(self) -> None:
         """Release the folder."""

@@ -169,6 +169,15 @@ def write_tables(
         (out / name).chmod(0o644)
 
 
+def remove_leftovers(out: Path) -> None:
+    """Remove what a run that was killed left half-written; only the holder of the folder's lock may do so."""
+    for scratch in (*(out / "tasks").glob(".*"), *out.glob(".tasks.parquet.*"), *out.glob(".*.json*.*")):
+        if scratch.is_dir():
+            shutil.rmtree(scratch, ignore_errors=True)
+        else:
+            scratch.unlink(missing_ok=True)
+
+
 def remove_task(out: Path, name: str) -> None:
     """Remove the folder of a task that is no longer part of the set."""
     shutil.rmtree(out / "tasks" / name, ignore_errors=True)

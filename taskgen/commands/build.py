@@ -6,26 +6,38 @@ done is recorded at once, so that the same command goes on where it was stopped.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import shutil
 import threading
 import time
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from taskgen import __version__, candidates, taskset
-from taskgen.errors import PrerequisiteError, SandboxUnavailable, SourceError, StoreError, TaskgenError
+from taskgen.atomic import disk_faults
+from taskgen.errors import PrerequisiteError, StoreError, TaskgenError
 from taskgen.packing import pack
 from taskgen.repository import Repository, prepare
-from taskgen.sandbox import SandboxProvider
+from taskgen.sandbox import Limits, Sandbox, SandboxProvider
+from taskgen.sandboxes.common import DEFAULT_LIMITS
 from taskgen.store import RunState
 from taskgen.types import SCHEMA_VERSION, Candidate, Evidence, Recipe, Rejection, RepoSpec
 from taskgen.validation import Proven, Validator
+
+#: How long a stopped run waits for its threads.
+STOP_S = 20.0
+#: With less than this no result can be trusted: a test may have failed for want of room.
+MIN_FREE_BYTES = 64 << 20
+LITTLE_FREE_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,42 +100,54 @@ class Progress(Protocol):
         """A repository is done or was skipped."""
 
 
-class Interrupted(Exception):
-    """The run was asked to stop; what was done is kept."""
+class Interrupted(BaseException):
+    """The run was asked to stop; what was done is kept. Like KeyboardInterrupt, no handler of faults catches it."""
 
 
 class Stopper:
-    """Asks all threads of a run to stop, and closes what they wait for."""
+    """Asks all threads of a run to stop, and closes the sandboxes that they wait for."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
         self._mutex = threading.Lock()
-        self._open: set[Callable[[], None]] = set()
 
     def check(self) -> None:
         """Raises Interrupted once ``stop`` was called."""
         if self._event.is_set():
             raise Interrupted
 
-    @contextmanager
-    def closes(self, close: Callable[[], None]) -> Iterator[None]:
-        """Call ``close`` when the run is stopped inside the block, and at its end in any case."""
+    def watch(self, sandbox: Sandbox) -> Sandbox:
+        """Close a sandbox when the run is stopped. Raises Interrupted if it was stopped already."""
         with self._mutex:
-            self._open.add(close)
-        try:
-            self.check()
-            yield
-        finally:
-            with self._mutex:
-                self._open.discard(close)
-            close()
+            self._open.add(sandbox)
+        if self._event.is_set():
+            sandbox.close()
+            raise Interrupted
+        return sandbox
 
     def stop(self) -> None:
+        """From now on, every wait for a sandbox ends and ``check`` raises."""
         self._event.set()
         with self._mutex:
             waiting = list(self._open)
-        for close in waiting:
-            close()
+        for sandbox in waiting:
+            sandbox.close()
+
+
+class _StoppableProvider:
+    """A provider whose sandboxes are closed when the run is stopped."""
+
+    def __init__(self, inner: SandboxProvider, stopper: Stopper) -> None:
+        self.name = inner.name
+        self.fingerprint, self.python, self.has_snapshot = inner.fingerprint, inner.python, inner.has_snapshot
+        self._inner, self._stopper = inner, stopper
+
+    def create(
+        self, *, snapshot: str | None = None, network: bool = False, limits: Limits = DEFAULT_LIMITS
+    ) -> Sandbox:
+        self._stopper.check()
+        return self._stopper.watch(self._inner.create(snapshot=snapshot, network=network, limits=limits))
 
 
 @dataclass(kw_only=True)
@@ -166,40 +190,55 @@ def build(
         PrerequisiteError: something is missing on this machine that every repository needs.
     """
     with closing(RunState(out, settings.digest())) as state:
+        taskset.remove_leftovers(out)
         run = _Run(
-            provider=provider, cache=cache, out=out, settings=settings, state=state, progress=progress,
-            stopper=stopper, workers=max(1, jobs // max(1, len(specs))),
+            provider=_StoppableProvider(provider, stopper), cache=cache, out=out, settings=settings,
+            state=state, progress=progress, stopper=stopper, workers=max(1, jobs // max(1, len(specs))),
         )  # fmt: skip
         summaries: dict[str, RepoSummary] = {}
-        with ThreadPoolExecutor(max_workers=max(1, min(jobs, len(specs)))) as pool:
-            pending = {pool.submit(_repository, spec, run): spec for spec in specs}
-            try:
-                _collect(pending, run, specs, summaries)
-            except BaseException:
-                stopper.stop()
-                for future in pending:
-                    future.cancel()
-                raise
-        _write_tables(run, specs, summaries)
+        pool = ThreadPoolExecutor(max_workers=max(1, min(jobs, len(specs))))
+        pending = {pool.submit(_repository, spec, run): spec for spec in specs}
+        try:
+            faults = _collect(pending, run, summaries)
+        except BaseException:
+            stopper.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            # A thread that waits for a download or a lock cannot be stopped; it ends with the process.
+            wait(pending, timeout=STOP_S)
+            with suppress(StoreError):
+                _write_tables(run, summaries)
+            raise
+        pool.shutdown()
+        _write_tables(run, summaries)
+        if faults:
+            raise faults[0]
         return [summaries[spec.name] for spec in specs]
 
 
 def _collect(
-    pending: dict[Future[RepoSummary], RepoSpec],
-    run: _Run,
-    specs: Sequence[RepoSpec],
-    summaries: dict[str, RepoSummary],
-) -> None:
-    waiting = set(pending)
+    pending: dict[Future[RepoSummary], RepoSpec], run: _Run, summaries: dict[str, RepoSummary]
+) -> list[Exception]:
+    """Wait for all repositories. A fault of taskgen's own ends one of them; the others go on before it is raised."""
+    waiting, faults = set(pending), []
     while waiting:
         # Wakes up now and then, so that Ctrl-C is seen.
         done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-        for future in done:
-            summary = future.result()
-            summaries[pending[future].name] = summary
+        for future, spec in pending.items():
+            if future not in done:
+                continue
+            try:
+                summary = future.result()
+            except TaskgenError:
+                raise
+            except Exception as error:
+                faults.append(error)
+                summary = RepoSummary(name=spec.name, error=f"unexpected error: {error!r}")
+            summaries[spec.name] = summary
+            run.state.put("summary", spec.name, asdict(summary))
             run.progress.finished(summary)
         if done and waiting:
-            _write_tables(run, specs, summaries)
+            _write_tables(run, summaries)
+    return faults
 
 
 def _repository(spec: RepoSpec, run: _Run) -> RepoSummary:
@@ -225,14 +264,27 @@ def _repository(spec: RepoSpec, run: _Run) -> RepoSummary:
         on_stage("validation")
         _rounds(repository, pool, run, summary)
         on_stage("done")
-    except (SourceError, SandboxUnavailable) as error:
-        run.stopper.check()  # a sandbox that was closed under us is not a fault
-        summary.error = f"{stage}: {error}"
-    except (StoreError, PrerequisiteError, Interrupted):
+    except (StoreError, PrerequisiteError):
         raise
     except TaskgenError as error:
+        run.stopper.check()  # a sandbox that was closed under us is not a fault
+        _must_have_room(run, str(error))
         summary.error = f"{stage}: {error}"
+    except OSError as error:
+        with disk_faults(Path(error.filename or run.cache)):
+            raise
     return summary
+
+
+def _must_have_room(run: _Run, message: str) -> None:
+    """Raises StoreError if a failure came of a full disk: its message says so, and there is little room indeed."""
+    for folder in (run.cache, run.out):
+        free = shutil.disk_usage(folder).free
+        if free < MIN_FREE_BYTES or (free < LITTLE_FREE_BYTES and os.strerror(errno.ENOSPC) in message):
+            raise StoreError(
+                f"the disk of {folder} is full ({free >> 20} MiB are free)\n  {message}",
+                hint="free some space there, or choose another folder (--out, TASKGEN_CACHE), and repeat the command",
+            )
 
 
 # -- candidates ----------------------------------------------------------------------------------------
@@ -252,11 +304,11 @@ def _rounds(repository: Repository, pool: list[Candidate], run: _Run, summary: R
             planned = len(tried) + len(batch)
             for candidate, ok in _decide_all(batch, repository, run, validators, summary):
                 tried[candidate.instance_id] = ok
+                summary.tried = len(tried)
                 if ok:
                     accepted.append(candidate)
+                    summary.accepted[candidate.recipe] = summary.accepted.get(candidate.recipe, 0) + 1
                 run.progress.candidate(repository.spec.name, ok, len(tried), planned)
-    summary.tried = len(tried)
-    summary.accepted = dict(Counter(c.recipe for c in accepted))
 
 
 @contextmanager
@@ -275,12 +327,11 @@ def _validators(repository: Repository, run: _Run) -> Iterator[list[Validator]]:
             )
         )
 
-    def close() -> None:
+    try:
+        yield made
+    finally:
         for validator in made:
             validator.session.close()
-
-    with run.stopper.closes(close):
-        yield made
 
 
 def _decide_all(
@@ -324,7 +375,10 @@ def _decide(candidate: Candidate, repository: Repository, run: _Run, validator: 
     result = _proven(known) if known is not None else validator.validate(candidate)
     packed = result if isinstance(result, Rejection) else pack(repository, candidate, result, recipe)
     verdict: dict[str, Any] = {"accepted": False, "repo": repository.spec.name}
+    run.stopper.check()  # a run that was cut off says nothing about its candidate
     if isinstance(packed, Rejection):
+        _must_have_room(run, packed.detail)
+        taskset.remove_task(run.out, candidate.instance_id)
         verdict |= asdict(packed)
     else:
         assert isinstance(result, Proven)
@@ -350,12 +404,13 @@ def _proven(verdict: Mapping[str, Any]) -> Proven:
 # -- tables --------------------------------------------------------------------------------------------
 
 
-def _write_tables(run: _Run, specs: Sequence[RepoSpec], summaries: Mapping[str, RepoSummary]) -> None:
+def _write_tables(run: _Run, summaries: Mapping[str, RepoSummary]) -> None:
+    """Write the tables over all that is recorded, that of earlier runs into this folder included."""
     verdicts = run.state.all("verdict").values()
     ids = sorted({v["candidate"] for v in verdicts if v["accepted"]})
     present = [name for name in ids if (run.out / "tasks" / name / taskset.ROW_FILE).exists()]
     rejections = [{k: v[k] for k in ("candidate", "stage", "reason", "detail")} for v in verdicts if not v["accepted"]]
-    done = [summaries[spec.name] for spec in specs if spec.name in summaries]
+    known = run.state.all("summary") | {name: asdict(summary) for name, summary in summaries.items()}
     totals: Counter[str] = Counter()
     for rejection in rejections:
         totals[rejection["stage"]] += 1
@@ -370,6 +425,6 @@ def _write_tables(run: _Run, specs: Sequence[RepoSpec], summaries: Mapping[str, 
             "seed": run.settings.seed,
             "sandbox": {"name": run.provider.name, "fingerprint": run.provider.fingerprint()},
             "counts": {"accepted": len(present), **{f"rejected at {stage}": n for stage, n in sorted(totals.items())}},
-            "repos": [asdict(replace(summary)) for summary in done],
+            "repos": [known[name] for name in sorted(known)],
         },
     )

@@ -135,9 +135,7 @@ class Surgery:
                 module = self.project.absolute(file, imported.module)
                 target = f"{module}.{imported.name}" if imported.name is not None else module
                 direct = self.project.paths.get(module) == path
-                if (direct or self.project.paths.get(target) == path) and not self.is_removed(
-                    file.path, imported.part
-                ):
+                if (direct or self.project.paths.get(target) == path) and not self.is_removed(file.path, imported.part):
                     self._of(file.path).remove_import(imported)
                     for use in file.uses.get(imported.local, ()):
                         if use.attribute_of is None and aliases.get(imported.local) == path:
@@ -146,9 +144,7 @@ class Surgery:
 
     def _remove_star_imports(self, file: PythonFile, path: str) -> None:
         for node in file.parsed.root.named_children:
-            if node.type == "import_from_statement" and any(
-                c.type == "wildcard_import" for c in node.named_children
-            ):
+            if node.type == "import_from_statement" and any(c.type == "wildcard_import" for c in node.named_children):
                 module = node.child_by_field_name("module_name")
                 if module is None:
                     continue
@@ -210,9 +206,7 @@ class Surgery:
         first, last = body.start_point[0] + 1, body.end_point[0] + 1
         if not self.exclusive(file.path, first, last):
             return False
-        alternatives = (
-            statement.children_by_field_name("alternative") if statement.type == "if_statement" else []
-        )
+        alternatives = statement.children_by_field_name("alternative") if statement.type == "if_statement" else []
         if not alternatives:
             self._of(file.path).remove_statement(statement)
             return True
@@ -267,30 +261,17 @@ class Surgery:
             file = self.project.sources[path]
             for imported in file.imports:
                 uses = [u for u in file.uses.get(imported.local, ()) if u.attribute_of is None]
-                nested = any(
-                    a.type in ("function_definition", "lambda") for a in syntax.ancestors(imported.statement)
-                )
-                if (
-                    nested
-                    or not uses
-                    or self.is_removed(path, imported.part)
-                    or imported.module == "__future__"
-                ):
+                nested = any(a.type in ("function_definition", "lambda") for a in syntax.ancestors(imported.statement))
+                if nested or not uses or self.is_removed(path, imported.part) or imported.module == "__future__":
                     continue
-                if all(self.is_removed(path, use.node) for use in uses) and not self._used_from_outside(
-                    file, imported
-                ):
+                if all(self.is_removed(path, use.node) for use in uses) and not self._used_from_outside(file, imported):
                     self._of(path).remove_import(imported)
 
     def _used_from_outside(self, file: PythonFile, imported: ImportedName) -> bool:
         """Whether another file takes the name from this one (``from this import name``, ``this.name``)."""
         symbol = Symbol(path=file.path, name=imported.local)
-        taken = [
-            b for b in self.project.bindings.get(symbol, ()) if not self.is_removed(b.path, b.imported.part)
-        ]
-        return bool(taken) or any(
-            not self.is_removed(p, u.node) for p, u in self.project.attribute_uses(symbol)
-        )
+        taken = [b for b in self.project.bindings.get(symbol, ()) if not self.is_removed(b.path, b.imported.part)]
+        return bool(taken) or any(not self.is_removed(p, u.node) for p, u in self.project.attribute_uses(symbol))
 
     # -- where things are ------------------------------------------------------------------------
 
@@ -320,9 +301,7 @@ class Surgery:
         for name, whole in file.nodes.items():
             if whole == node or whole.child_by_field_name("definition") == node:
                 return self.project.definitions[file.path, name]
-        outer = next(
-            (a for a in syntax.ancestors(node) if a.type in ("function_definition", "class_definition")), None
-        )
+        outer = next((a for a in syntax.ancestors(node) if a.type in ("function_definition", "class_definition")), None)
         return self._definition_at(file, outer) if outer is not None else None
 
     def _class_of(self, file: PythonFile, node: Node) -> str:

@@ -5,9 +5,8 @@ Everything comes from tree-sitter; nothing is compiled or imported.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -15,18 +14,18 @@ import tree_sitter_python
 from tree_sitter import Language, Node
 
 from taskgen import syntax
+from taskgen.languages.python_scopes import Scope, Scopes, is_capture
+from taskgen.languages.python_text import clean_docstring, docstring_node, one_line, strings
 from taskgen.syntax import Parsed
 from taskgen.types import Definition
 
 PYTHON = Language(tree_sitter_python.language())
 
-_SCOPES = {"function_definition", "lambda"}
-_COMPREHENSIONS = {
-    "list_comprehension",
-    "set_comprehension",
-    "dictionary_comprehension",
-    "generator_expression",
-}
+_IMPORTS = ("import_statement", "import_from_statement")
+_ASSIGNMENTS = ("assignment", "augmented_assignment")
+#: Kinds of nodes that are asked for by kind.
+_INDEXED = {"identifier", "block", "call", *_IMPORTS, *_ASSIGNMENTS}
+_TARGETS = ("pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class ImportedName:
 
     Attributes:
         statement: the whole import statement.
-        part: the node that names it, in a list of names; None when the statement binds this name alone.
+        part: the node that names it in the statement.
         local: the name bound here.
         module: the dotted module as written, with leading dots.
         name: the imported name, or None for ``import module``.
@@ -55,7 +54,8 @@ class Use:
     Attributes:
         name: the bare name.
         node: the identifier (or the string in ``__all__``).
-        attribute_of: for ``a.b.name``, the text before the last dot; None for a bare name.
+        attribute_of: for ``a.b.name``, the text before the last dot; ``cls`` for a member that is named bare in its
+            own class's body; None for a bare name.
     """
 
     name: str
@@ -70,7 +70,6 @@ class PythonFile:
     path: str
     module: str
     parsed: Parsed
-    _locals: dict[int, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def source(self) -> bytes:
@@ -116,7 +115,9 @@ class PythonFile:
         name = self.parsed.text(_field(inner, "name"))
         body = _field(inner, "body")
         doc = docstring_node(body)
-        kind: Literal["function", "method", "class"] = "class" if inner.type == "class_definition" else "method" if prefix else "function"
+        kind: Literal["function", "method", "class"] = "method" if prefix else "function"
+        if inner.type == "class_definition":
+            kind = "class"
         after = doc.end_byte if doc is not None else body.start_byte
         return Definition(
             path=self.path,
@@ -136,20 +137,29 @@ class PythonFile:
     def _signature(self, whole: Node, inner: Node) -> str:
         """The header on one line, decorators in front of it, without the final colon."""
         decorators = [self.parsed.text(c) for c in whole.children if c.type == "decorator"]
-        header = self.source[inner.start_byte : _field(inner, "body").start_byte].decode("utf-8", "replace")
-        header = re.sub(r"\s+#[^\n'\"]*\n", "\n", header)
-        header = re.sub(r"\s+", " ", header).strip().removesuffix(":").rstrip()
-        header = re.sub(r"([(\[]) ", r"\1", re.sub(r",? ([)\]])", r"\1", header))
-        return "\n".join([*(" ".join(d.split()) for d in decorators), header])
+        header = one_line(self.parsed, inner, _field(inner, "body").start_byte)
+        return "\n".join([*(" ".join(d.split()) for d in decorators), header.removesuffix(":").rstrip()])
+
+    @cached_property
+    def _by_kind(self) -> dict[str, list[Node]]:
+        found: dict[str, list[Node]] = {kind: [] for kind in _INDEXED}
+        for node in syntax.walk(self.parsed.root):
+            if node.type in found:
+                found[node.type].append(node)
+        return found
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The suites of all headers in the file, in source order."""
+        return tuple(Block.of(node) for node in self._by_kind["block"])
 
     @cached_property
     def imports(self) -> tuple[ImportedName, ...]:
         """Every name bound by an import statement anywhere in the file."""
-        return tuple(found for node in syntax.walk(self.parsed.root) for found in self._imported(node))
+        nodes = sorted((n for kind in _IMPORTS for n in self._by_kind[kind]), key=lambda n: n.start_byte)
+        return tuple(found for node in nodes for found in self._imported(node))
 
     def _imported(self, node: Node) -> Iterator[ImportedName]:
-        if node.type not in ("import_statement", "import_from_statement"):
-            return
         source = node.child_by_field_name("module_name")
         module = self.parsed.text(source) if source is not None else None
         for part in node.children_by_field_name("name"):
@@ -164,131 +174,108 @@ class PythonFile:
     @cached_property
     def exported(self) -> dict[str, Node]:
         """The strings of ``__all__`` and their nodes."""
-        found: dict[str, Node] = {}
-        for node in syntax.walk(self.parsed.root):
-            if node.type in ("assignment", "augmented_assignment"):
-                left = node.child_by_field_name("left")
-                right = node.child_by_field_name("right")
-                if left is None or right is None or self.parsed.text(left) != "__all__":
-                    continue
-                for string in syntax.walk(right):
-                    if string.type == "string":
-                        found[string_value(self.parsed.text(string))] = string
-        return found
+        places = [
+            (n.child_by_field_name("left"), n.child_by_field_name("right"))
+            for k in _ASSIGNMENTS
+            for n in self._by_kind[k]
+        ]
+        places += [
+            (n.child_by_field_name("function"), n.child_by_field_name("arguments")) for n in self._by_kind["call"]
+        ]
+        wanted = ("__all__", "__all__.append", "__all__.extend")
+        return {
+            name: node
+            for target, value in places
+            if target is not None and value is not None and self.parsed.text(target) in wanted
+            for name, node in strings(self.parsed, value)
+        }
 
     @cached_property
     def uses(self) -> dict[str, list[Use]]:
         """Reads of names, by bare name: global names and attributes, not definitions, imports or locals."""
         found: dict[str, list[Use]] = {}
-        for node in syntax.walk(self.parsed.root):
-            if node.type == "identifier" and (use := self._use(node)) is not None:
+        scopes = Scopes(self.parsed)
+        for node in self._by_kind["identifier"]:
+            if (use := self._use(node, scopes)) is not None:
                 found.setdefault(use.name, []).append(use)
         for name, node in self.exported.items():
             found.setdefault(name, []).append(Use(name=name, node=node, attribute_of=None))
         return found
 
-    def _use(self, node: Node) -> Use | None:
+    def _use(self, node: Node, scopes: Scopes) -> Use | None:
         parent = node.parent
         assert parent is not None
         name = self.parsed.text(node)
         if parent.type == "attribute" and parent.child_by_field_name("attribute") == node:
-            owner = self.parsed.text(_field(parent, "object"))
-            return Use(name=name, node=node, attribute_of=owner)
-        if (
-            parent.type in ("function_definition", "class_definition")
-            and parent.child_by_field_name("name") == node
+            return Use(name=name, node=node, attribute_of=self.parsed.text(_field(parent, "object")))
+        if parent.type in ("dotted_name", "aliased_import"):
+            return self._pattern_use(node, parent, scopes)
+        if parent.type in ("function_definition", "class_definition", "keyword_argument") and (
+            parent.child_by_field_name("name") == node
         ):
             return None
-        if parent.type == "keyword_argument" and parent.child_by_field_name("name") == node:
+        if parent.type in ("keyword_pattern", "splat_pattern") and parent.named_children[0] == node:
             return None
-        if any(a.type in ("import_statement", "import_from_statement") for a in syntax.ancestors(node)):
-            return None
-        if self._is_binding(node) or self.is_local(node, name):
-            return None
-        return Use(name=name, node=node, attribute_of=None)
+        return None if _is_binding(node) else self._bare(node, name, scopes)
 
-    def _is_binding(self, node: Node) -> bool:
-        """Whether a module- or class-level assignment binds this identifier."""
-        parent = node.parent
-        return (
-            parent is not None and parent.type == "assignment" and parent.child_by_field_name("left") == node
+    def _bare(self, node: Node, name: str, scopes: Scopes) -> Use | None:
+        match scopes.of(node, name):
+            case Scope.LOCAL:
+                return None
+            case Scope.MEMBER:
+                return Use(name=name, node=node, attribute_of="cls")
+            case Scope.GLOBAL:
+                return Use(name=name, node=node, attribute_of=None)
+
+    def _pattern_use(self, node: Node, dotted: Node, scopes: Scopes) -> Use | None:
+        """A use in a dotted name: of a ``case`` pattern, for those of imports only bind."""
+        if dotted.type == "aliased_import" or is_capture(dotted):
+            return None
+        if any(a.type in (*_IMPORTS, "future_import_statement") for a in syntax.ancestors(dotted)):
+            return None
+        before = self.source[dotted.start_byte : node.start_byte].decode("utf-8", "replace").rstrip(". ")
+        if before:
+            return Use(name=self.parsed.text(node), node=node, attribute_of=before)
+        return self._bare(node, self.parsed.text(node), scopes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """The suite of a header (``def``, ``if``, ``try`` ...).
+
+    Attributes:
+        header: where the header's last colon stands.
+        statements: start and end of each statement; comments are none.
+    """
+
+    header: int
+    start: int
+    end: int
+    statements: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, node: Node) -> Block:
+        colon = node.prev_sibling
+        while colon is not None and colon.type != ":":
+            colon = colon.prev_sibling
+        return cls(
+            header=colon.start_byte if colon is not None else node.start_byte,
+            start=node.start_byte,
+            end=node.end_byte,
+            statements=tuple((c.start_byte, c.end_byte) for c in node.named_children if c.type != "comment"),
         )
 
-    def is_local(self, node: Node, name: str) -> bool:
-        """Whether ``name`` at ``node`` is a local variable or a parameter of an enclosing function."""
-        for scope in syntax.ancestors(node):
-            if scope.type in _SCOPES and name in self._local_names(scope):
-                body = scope.child_by_field_name("body")
-                header = body is not None and node.start_byte < body.start_byte
-                if not header or name in self._parameters(scope):
-                    return True
-            if scope.type in _COMPREHENSIONS and name in self._targets(scope):
-                return True
-        return False
 
-    def _parameters(self, scope: Node) -> set[str]:
-        parameters = scope.child_by_field_name("parameters")
-        if parameters is None:
-            return set()
-        names = set()
-        for child in parameters.named_children:
-            first = child if child.type == "identifier" else child.child_by_field_name("name")
-            if first is None and child.named_child_count:
-                first = child.named_children[0]
-            while first is not None and first.type != "identifier" and first.named_child_count:
-                first = first.named_children[0]
-            if first is not None:
-                names.add(self.parsed.text(first))
-        return names
-
-    def _targets(self, scope: Node) -> set[str]:
-        lefts = [n.child_by_field_name("left") for n in syntax.walk(scope) if n.type == "for_in_clause"]
-        return {
-            self.parsed.text(i)
-            for left in lefts
-            if left is not None
-            for i in syntax.walk(left)
-            if i.type == "identifier"
-        }
-
-    def _local_names(self, scope: Node) -> frozenset[str]:
-        if (known := self._locals.get(scope.id)) is not None:
-            return known
-        names, outer = self._parameters(scope), set()
-        body = scope.child_by_field_name("body")
-        for node in syntax.walk(body) if body is not None else ():
-            if node.type in ("global_statement", "nonlocal_statement"):
-                outer |= {self.parsed.text(c) for c in node.named_children}
-            elif node.type in ("function_definition", "class_definition"):
-                names.add(self.parsed.text(_field(node, "name")))
-            elif node.type in ("import_statement", "import_from_statement"):
-                names |= {found.local for found in self._imported(node)}
-            else:
-                names |= {self.parsed.text(t) for t in _bound_identifiers(node)}
-        result = frozenset(names - outer)
-        self._locals[scope.id] = result
-        return result
-
-
-def _bound_identifiers(node: Node) -> Iterator[Node]:
-    """The identifiers that an assignment, loop, with or walrus binds."""
-    if node.type in ("assignment", "augmented_assignment", "for_statement"):
-        target = node.child_by_field_name("left")
-    elif node.type == "named_expression":
-        target = node.child_by_field_name("name")
-    elif node.type == "as_pattern":
-        target = node.child_by_field_name("alias")
-    else:
-        target = None
-    if target is None:
-        return
-    stack = [target]
-    while stack:
-        current = stack.pop()
-        if current.type == "identifier":
-            yield current
-        elif current.type not in ("attribute", "subscript"):
-            stack.extend(current.named_children)
+def _is_binding(node: Node) -> bool:
+    """Whether an assignment or a loop at module or class level binds this identifier."""
+    child, parent = node, node.parent
+    while parent is not None and parent.type in _TARGETS:
+        child, parent = parent, parent.parent
+    return (
+        parent is not None
+        and parent.type in ("assignment", "for_statement", "for_in_clause")
+        and parent.child_by_field_name("left") == child
+    )
 
 
 def _field(node: Node, name: str) -> Node:
@@ -304,33 +291,6 @@ def _first_code(body: Node, after: int) -> int:
         if child.start_byte >= after and child.type != "comment":
             return int(child.start_byte)
     return int(body.end_byte)
-
-
-def docstring_node(body: Node) -> Node | None:
-    """The docstring's expression statement of a block, if its first statement is one."""
-    statements = [c for c in body.named_children if c.type != "comment"]
-    if not statements or statements[0].type != "expression_statement":
-        return None
-    inner = statements[0].named_children
-    return statements[0] if len(inner) == 1 and inner[0].type in ("string", "concatenated_string") else None
-
-
-def string_value(literal: str) -> str:
-    """The text between the quotes of a string literal, prefixes dropped, escapes left as they are."""
-    text = literal.strip().lstrip("rRuUbBfF")
-    for quotes in ('"""', "'''", '"', "'"):
-        if text.startswith(quotes) and text.endswith(quotes) and len(text) >= 2 * len(quotes):
-            return text[len(quotes) : -len(quotes)]
-    return text
-
-
-def clean_docstring(literal: str) -> str:
-    """A docstring without quotes and common indentation (PEP 257)."""
-    lines = string_value(literal).expandtabs().splitlines()
-    indents = [len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()]
-    margin = min(indents, default=0)
-    cleaned = [line.strip() for line in lines[:1]] + [line[margin:].rstrip() for line in lines[1:]]
-    return "\n".join(cleaned).strip("\n")
 
 
 def parse_python(path: str, module: str, source: bytes) -> PythonFile:

@@ -26,17 +26,18 @@ def remove_tests(files: Mapping[str, PythonFile], tests: Iterable[str]) -> dict[
     Raises:
         UnremovableTest: a test's function is not in its file.
     """
-    edits: dict[str, FileEdits] = {}
-    for path, names in sorted(_functions(tests).items()):
+    wanted = _functions(tests)
+    edits = {path: FileEdits(files[path]) for path in sorted(wanted) if path in files}
+    for path, names in sorted(wanted.items()):
         if path not in files:
             raise UnremovableTest(f"{path} is not a Python test file that can be read")
-        edits[path] = FileEdits(files[path])
         for name in sorted(names):
-            node = _find(files[path], name)
-            if node is None:
+            place = _find(files, wanted, path, name)
+            if place is None:
                 raise UnremovableTest(f"{name} is not defined in {path}")
-            if not edits[path].is_removed(node):
-                edits[path].remove_definition(node)
+            edit = edits.setdefault(place[0], FileEdits(files[place[0]]))
+            if not edit.is_removed(place[1]):
+                edit.remove_definition(place[1])
     for path, edit in edits.items():
         if not any(_remaining_tests(edit)) and not _imported_elsewhere(files, path):
             edit.remove_everything()
@@ -56,24 +57,57 @@ def _functions(tests: Iterable[str]) -> dict[str, set[str]]:
     return found
 
 
-def _find(file: PythonFile, name: str) -> Node | None:
-    """What to remove for a test: its function (plain, inherited from a class of the file, or under a condition), or
-    its class, if the function comes from a base class elsewhere that other tests share."""
+def _find(
+    files: Mapping[str, PythonFile], wanted: Mapping[str, set[str]], path: str, name: str
+) -> tuple[str, Node] | None:
+    """The file and the node to remove for a test.
+
+    That is its function; for one that is inherited, the function in the base class, or the whole class, if the base
+    class is in another file that other tests share and nothing inherits from the class in turn.
+    """
+    file = files[path]
     if name in file.nodes:
-        return file.nodes[name]
+        return path, file.nodes[name]
     owner, _, bare = name.rpartition(".")
-    header = next((d.signature for d in file.definitions if d.qualified_name == owner), "")
-    bases = re.findall(r"\w+", header.partition("(")[2])
-    same = [d.qualified_name for d in file.definitions if d.name == bare and d.owner in bases]
-    if len(same) == 1:
-        return file.nodes[same[0]]
+    inherited = _inherited(files, path, owner, bare) if owner else None
+    if inherited is not None:
+        origin, definition = inherited
+        shared = origin != path and definition not in wanted.get(origin, ())
+        if shared and owner in file.nodes and not _is_base(files, owner):
+            return path, file.nodes[owner]
+        return origin, files[origin].nodes[definition]
     if owner in file.nodes:
-        return file.nodes[owner]
+        return path, file.nodes[owner]
     found = [n for n in syntax.walk(file.parsed.root) if n.type == "function_definition" and _named(file, n) == bare]
     if len(found) != 1 or any(a.type == "function_definition" for a in syntax.ancestors(found[0])):
         return None
     parent = found[0].parent
-    return parent if parent is not None and parent.type == "decorated_definition" else found[0]
+    return path, parent if parent is not None and parent.type == "decorated_definition" else found[0]
+
+
+def _inherited(files: Mapping[str, PythonFile], path: str, owner: str, bare: str) -> tuple[str, str] | None:
+    """Where the nearest class that ``owner`` is or inherits from (by name) defines a method."""
+    queue, seen = [owner], set()
+    while queue:
+        name = queue.pop(0)
+        seen.add(name)
+        for other in (path, *files):
+            if name not in files[other].nodes:
+                continue
+            if f"{name}.{bare}" in files[other].nodes:
+                return other, f"{name}.{bare}"
+            queue += [base for base in _bases(files[other], name) if base not in seen]
+            break
+    return None
+
+
+def _bases(file: PythonFile, name: str) -> list[str]:
+    header = next(d.signature for d in file.definitions if d.qualified_name == name).splitlines()[-1]
+    return re.findall(r"\w+", header.partition("(")[2])
+
+
+def _is_base(files: Mapping[str, PythonFile], name: str) -> bool:
+    return any(name in _bases(f, d.qualified_name) for f in files.values() for d in f.definitions if d.kind == "class")
 
 
 def _named(file: PythonFile, function: Node) -> str:

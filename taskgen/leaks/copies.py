@@ -11,19 +11,28 @@ from taskgen.types import Definition, Deletion
 MIN_LINE_CHARS = 12
 #: A function counts as copied when this share of its telling lines (and at least MIN_LINES of them) stand in a file.
 MIN_SHARE = 0.7
-MIN_LINES = 4
+MIN_LINES = 6
+#: A method that resembles its sibling in another class is style, not a leak, unless it is much of what went.
+MIN_DELETION_SHARE = 0.3
 
 
 def find(project: PythonProject, deletion: Deletion, workspace: Mapping[str, bytes]) -> list[tuple[str, str]]:
-    """(path in the workspace, qualified name) of each deleted function that can be read there."""
-    wanted = {d.qualified_name: lines for d, lines in _bodies(project, deletion) if len(lines) >= MIN_LINES}
-    found = []
+    """(path in the workspace, qualified name) of the deleted functions that can be read there.
+
+    Empty unless they make up at least MIN_DELETION_SHARE of the deleted lines.
+    """
+    bodies = {d.qualified_name: lines for d, lines in _bodies(project, deletion)}
+    wanted = {name: lines for name, lines in bodies.items() if len(lines) >= MIN_LINES}
+    found: dict[str, str] = {}
     for path, data in workspace.items():
         present = set(_telling(data.split(b"\n"))) if wanted else set()
         for name, lines in wanted.items():
             if sum(line in present for line in lines) >= max(MIN_LINES, MIN_SHARE * len(lines)):
-                found.append((path, name))
-    return found
+                found.setdefault(name, path)
+    copied = sum(len(bodies[name]) for name in found)
+    if not found or copied < MIN_DELETION_SHARE * sum(len(lines) for lines in bodies.values()):
+        return []
+    return [(path, name) for name, path in found.items()]
 
 
 def _bodies(project: PythonProject, deletion: Deletion) -> Iterator[tuple[Definition, Sequence[bytes]]]:

@@ -15,6 +15,7 @@ import base64
 import contextlib
 import json
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -23,13 +24,15 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 #: The tree as the caller put it, and what the editable install added to it (metadata, compiled extensions).
 TREE, ARTIFACTS, WORKSPACE = "/home/agent/.taskgen-tree", "/env/artifacts", "/workspace"
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUTPUT_KEEP_BYTES = 16 << 10
+#: How often it is asked whether the run itself has ended, while a daemon of it keeps the pipes open.
+CHECK_EVERY_S = 0.25
 EVENTS_MAX_BYTES = 512 << 20
 
 Stamp = tuple[int, int, int]
@@ -147,7 +150,8 @@ class Run:
     def execute(self) -> dict[str, Any]:
         began, cpu_before = time.monotonic(), children_cpu_s()
         pid, events, output = self._start()
-        status = self._watch(events, output, began)
+        status = self._watch(pid, events, output, began)
+        self._drain(output, self._keep_output)
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
         code = wait_code(pid)
@@ -213,7 +217,7 @@ class Run:
                 sys.stderr.flush()
             os._exit(code)
 
-    def _watch(self, events: int, output: int, began: float) -> str:
+    def _watch(self, pid: int, events: int, output: int, began: float) -> str:
         run_ends = began + self.request["run_timeout_s"]
         selector = selectors.DefaultSelector()
         selector.register(events, selectors.EVENT_READ)
@@ -225,7 +229,11 @@ class Run:
                 return "run_timeout"
             if now >= limit:
                 return "test_timeout"
-            for key, _ in selector.select(max(0.0, min(limit, run_ends) - now)):
+            ready = selector.select(max(0.0, min(limit, run_ends, now + CHECK_EVERY_S) - now))
+            if not any(key.fd == events for key, _ in ready) and has_ended(pid):
+                self._drain(events, self._pass_on)
+                return "ended"
+            for key, _ in ready:
                 chunk = os.read(key.fd, 1 << 16)
                 if key.fd == output:
                     self._keep_output(chunk)
@@ -235,6 +243,14 @@ class Run:
                     return "ended"
                 elif not self._pass_on(chunk):
                     return "flooded"
+
+    @staticmethod
+    def _drain(fd: int, use: Callable[[bytes], object]) -> None:
+        """Take what was written at last, but not all that a daemon may go on to write."""
+        for _ in range(64):
+            if not select.select([fd], [], [], 0)[0] or not (chunk := os.read(fd, 1 << 16)):
+                return
+            use(chunk)
 
     def _keep_output(self, chunk: bytes) -> None:
         self.output_bytes += len(chunk)
@@ -261,6 +277,14 @@ class Run:
 def children_cpu_s() -> float:
     used = os.times()
     return used.children_user + used.children_system
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child has ended; it is not reaped."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
 
 
 def wait_code(pid: int) -> int:

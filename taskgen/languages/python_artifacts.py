@@ -1,6 +1,6 @@
 """Inside the sandbox, after the install: keep what the install put into the workspace, and nothing else.
 
-Usage: artifacts.py TREE_LIST OUT. TREE_LIST holds the names of the tree's own files, NUL-separated; what else
+Usage: python_artifacts.py TREE_LIST OUT. TREE_LIST holds the names of the tree's own files, NUL-separated; what else
 lies in /workspace (metadata of an editable install, compiled extensions) goes to OUT. Copies of sources in
 build folders and bytecode stay behind.
 """

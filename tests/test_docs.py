@@ -1,0 +1,41 @@
+"""Documentation is checked against the code: every command, option, key, stage and recipe is described."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from taskgen import config
+from taskgen.cli import app
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_each_command_has_a_page_with_all_its_options(name: str) -> None:
+    page = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+    options = {o for p in COMMANDS[name].params for o in p.opts if o.startswith("--") and o != "--help"}
+    assert options == set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_each_command_and_option_has_help(name: str) -> None:
+    command = COMMANDS[name]
+    assert command.help
+    assert all(p.help for p in command.params if p.name != "help")  # type: ignore[attr-defined]
+
+
+def test_each_key_of_repos_yaml_is_documented() -> None:
+    page = (ROOT / "docs" / "build.md").read_text("utf-8")
+    keys = set(config._RepoModel.model_fields)
+    assert {key for key in keys if f"`{key}" not in page} == set()
+
+
+def test_the_readme_names_each_command_and_recipe() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    recipes = [recipe.name for recipe in config.load_recipes(config.find_data("recipes"))]
+    assert [name for name in [*recipes, *(f"taskgen {c}" for c in COMMANDS)] if f"`{name}" not in readme] == []
