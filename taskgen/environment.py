@@ -121,23 +121,24 @@ def _build(provider: SandboxProvider, tree: Tree, plan: EnvironmentPlan, key: st
 
 def _make_venv(sandbox: Sandbox, python: str, wanted: str | None) -> str:
     """Make /env/venv with the wanted interpreter; return e.g. ``python 3.11``."""
-    if wanted is not None:
-        name = wanted.replace(" ", "")
-        found = sandbox.exec(["/bin/sh", "-c", 'command -v "$1" || "$2" -V | grep -qF "$3" && echo "$2"', "sh", name, python, name.removeprefix("python")])  # fmt: skip
-        path = found.stdout.decode().strip().splitlines()
-        if not path:
+    if wanted is not None and _version(sandbox, python) != wanted.removeprefix("python").strip():
+        python = f"python{wanted.removeprefix('python').strip()}"
+        if _version(sandbox, python) is None:
             raise PrerequisiteError(
-                f"runtime {wanted!r} is not in the sandbox (its Python is {python})",
-                hint=f"install {name} on this machine, or leave `runtime` out to use {python}",
+                f"runtime {wanted!r} is not in the sandbox", hint=f"install {python} on this machine, or leave `runtime` out"
             )
-        python = path[0]
     made = sandbox.exec([python, "-m", "venv", f"{ENV_DIR}/venv"], cwd="/", timeout_s=INSTALL_TIMEOUT_S)
     if made.returncode != 0:
         raise PrerequisiteError(
             f"{python} -m venv failed: {_tail(made)}", hint="install the python3-venv package of your system"
         )
-    version = sandbox.exec([PYTHON, "-c", "import sys; print('python %d.%d' % sys.version_info[:2])"])
-    return version.stdout.decode().strip()
+    return f"python {_version(sandbox, PYTHON)}"
+
+
+def _version(sandbox: Sandbox, python: str) -> str | None:
+    """The version (``3.11``) of an interpreter in the sandbox; None if there is no such program."""
+    done = sandbox.exec([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], cwd="/")
+    return done.stdout.decode().strip() if done.returncode == 0 else None
 
 
 def _install(sandbox: Sandbox, plan: EnvironmentPlan, variables: Mapping[str, str]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -69,28 +69,31 @@ class Survey:
 
     @cached_property
     def functions(self) -> tuple[Definition, ...]:
-        """Functions and methods with a body that tests run; overloads and abstract ones left out."""
+        """Functions and methods with a body that tests run.
+
+        Left out: overloads and abstract ones; names that are defined twice (properties with setters, conditional
+        definitions: nothing to cut cleanly); and what runs at import, where a missing body breaks everything.
+        """
+        times = Counter((d.path, d.qualified_name) for f in self.project.sources.values() for d in f.definitions)
         return tuple(
             d
-            for d in self.project.definitions.values()
-            if d.kind != "class" and self.tests_of(d) and not _NOT_FEATURES.search(d.signature)
-            and self.project.sources[d.path].definitions.count(d) == 1 and self._defined_once(d)
-        )  # fmt: skip
+            for key, d in self.project.definitions.items()
+            if d.kind != "class"
+            and times[key] == 1
+            and self.tests_of(d)
+            and not _NOT_FEATURES.search(d.signature)
+            and not self._runs_at_import(d)
+        )
+
+    def _runs_at_import(self, definition: Definition) -> bool:
+        at_import = self.baseline.coverage.import_lines.get(definition.path, frozenset())
+        return any(line in at_import for line in range(definition.body_line, definition.end_line + 1))
 
     @cached_property
     def classes(self) -> tuple[Definition, ...]:
         """Classes at the top of a module that tests run."""
         found = self.project.definitions.values()
         return tuple(d for d in found if d.kind == "class" and not d.owner and self.tests_of(d))
-
-    def _defined_once(self, definition: Definition) -> bool:
-        """Properties with setters and conditional redefinitions share a name: nothing to cut cleanly."""
-        same = [
-            d
-            for d in self.project.sources[definition.path].definitions
-            if d.qualified_name == definition.qualified_name
-        ]
-        return len(same) == 1
 
     def exclusive_to(self, group: int) -> Exclusive:
         """A test of lines: whether only tests of ``group`` run them."""
@@ -149,14 +152,31 @@ class Survey:
     def importing(self, definition: Definition) -> int:
         """Tests of the files that import a definition by name (a conftest counts for all below it)."""
         found = 0
-        for path in self.project.importers(Symbol(path=definition.path, name=definition.name)):
+        for path in self._dependents(self.project.importers(Symbol(path=definition.path, name=definition.name))):
             folder, _, file = path.rpartition("/")
             for other, bits in self.tests_by_file.items():
-                if other == path or (
-                    file == "conftest.py" and (not folder or other.startswith(folder + "/"))
-                ):
+                if other == path or (file == "conftest.py" and (not folder or other.startswith(folder + "/"))):
                     found |= bits
         return found
+
+    def _dependents(self, paths: Iterable[str]) -> frozenset[str]:
+        """Test files and those that import from them (by the last part of the module's name), and so on."""
+        found, queue = set(paths), list(paths)
+        while queue:
+            stem = queue.pop().rpartition("/")[2].removesuffix(".py")
+            new = self._importers_by_stem.get(stem, frozenset()) - found
+            found |= new
+            queue += new
+        return frozenset(found)
+
+    @cached_property
+    def _importers_by_stem(self) -> dict[str, frozenset[str]]:
+        found: dict[str, set[str]] = defaultdict(set)
+        for path, file in self.project.tests.items():
+            for imported in file.imports:
+                for name in (imported.module.rpartition(".")[2], imported.name):
+                    found[name or ""].add(path)
+        return {name: frozenset(paths) for name, paths in found.items()}
 
     def covering(self, deletion: Deletion) -> int:
         """Tests that run a line that goes."""
@@ -187,6 +207,7 @@ def count(bits: int) -> int:
 
 
 def documented_share(survey: Survey, definitions: Iterable[Definition]) -> float:
-    """The share of public definitions that are documented."""
-    public = [d for d in definitions if not d.name.startswith("_")]
+    """The share of the public definitions (of all, if none is public) that are documented."""
+    listed = list(definitions)
+    public = [d for d in listed if not d.name.startswith("_")] or listed
     return sum(survey.is_documented(d) for d in public) / len(public) if public else 0.0
