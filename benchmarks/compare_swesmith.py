@@ -48,7 +48,7 @@ from taskgen.session import RunRequest, TestSession
 from taskgen.types import Candidate, Recipe, Rejection, RepoSpec, RunStatus, SourceKind, TestReport
 from taskgen.validation import Validator
 
-SWESMITH = ("swesmith==0.0.9", "swebench<5")
+SWESMITH = ("swesmith[generate,validate]==0.0.9", "swebench<5")
 #: What SWE-smith's Python profile runs, and what its log parser needs.
 SWESMITH_OPTIONS = "--disable-warnings --color=no --tb=no --verbose"
 DEFAULT_REPOS = ("boltons==26.2.0", "tabulate==0.10.0")
@@ -170,7 +170,10 @@ def _recipes(names: Sequence[str], sample: int) -> tuple[Recipe, ...]:
     )
 
 
-def _batches(pool: list[Candidate], recipes: Sequence[Recipe], sample: int, tried: dict[str, bool]) -> Iterator[Candidate]:
+def _batches(
+    pool: list[Candidate], recipes: Sequence[Recipe], sample: int, tried: dict[str, bool]
+) -> Iterator[Candidate]:
+    """The candidates to try, as ``taskgen build`` picks them; the caller notes in ``tried`` what became of each."""
     by_id = {c.instance_id: c for c in pool}
     while len(tried) < sample:
         accepted = [by_id[name] for name, ok in tried.items() if ok]
@@ -338,7 +341,8 @@ def compare(pin: str, options: argparse.Namespace) -> Json:
     reference = columns[0]["accepted_per_cpu_minute"] if not options.no_swesmith else None
     for column in columns:
         column["ratio"] = column["accepted_per_cpu_minute"] / reference if reference else None
-    return {"repo": pin, "passing": prepared["passing"], "suite_cpu_s": prepared["suite_cpu_s"], **once, "columns": columns}
+    known = {key: prepared[key] for key in ("passing", "suite_cpu_s")}
+    return {"repo": pin, **known, **once, "columns": columns}
 
 
 def _first_costs(cache: Path, prepared: Json) -> dict[str, float]:
@@ -361,6 +365,7 @@ def swesmith_column(report: Json) -> Json:
     """SWE-smith's figures; accepted are candidates with at least one F2P and one P2P."""
     verdicts = report["verdicts"]
     accepted = [v for v in verdicts if v["f2p"] and v["p2p"]]
+    lost = Counter("timed out" if v["timed_out"] else "no F2P or no P2P" for v in verdicts if v not in accepted)
     share = len(verdicts) / max(report["proposed"], 1)
     return _column(
         "SWE-smith, procedural",
@@ -369,10 +374,7 @@ def swesmith_column(report: Json) -> Json:
         fail_to_pass=[v["f2p"] for v in accepted],
         generation=report["generation_cpu_s"] * share,
         validation=report["validation_cpu_s"],
-    ) | {
-        "reference_cpu_s": report["reference_cpu_s"],
-        "rejected": Counter("timed out" if v["timed_out"] else "no F2P or no P2P" for v in verdicts if v not in accepted),
-    }
+    ) | {"reference_cpu_s": report["reference_cpu_s"], "rejected": lost, "verdicts": verdicts}
 
 
 def taskgen_column(mode: Mode, report: Json, suite_cpu_s: float) -> Json:
@@ -481,17 +483,22 @@ def table(result: Json) -> str:
     lines = [["", *(c["title"] for c in columns)]]
     lines += [[name, *(show(c) for c in columns)] for name, show in ROWS.items()]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns) + 1)]
-    text = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))) for line in lines]
-    return "\n".join([_heading(result), "", *(line.rstrip() for line in text), "", *_footnotes(columns)])
+    text = [
+        "  ".join([first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(cells, widths[1:], strict=True))])
+        for first, *cells in lines
+    ]
+    return "\n".join([_heading(result), "", *text, "", *_footnotes(columns)])
 
 
 def _heading(result: Json) -> str:
+    theirs = "".join(
+        f", SWE-smith's reference run {c['reference_cpu_s']:.1f}" for c in result["columns"] if "reference_cpu_s" in c
+    )
     return (
         f"{result['repo']}: {result['passing']} passing tests, {result['suite_cpu_s']:.2f} CPU s a suite\n"
-        f"once a repository, not charged: environment {result['environment_cpu_s']:.1f} CPU s (shared), "
-        f"taskgen's baseline {result['baseline_cpu_s']:.1f} CPU s ({BASELINE_RUNS} suites, one with coverage besides)"
-        + "".join(f", SWE-smith's reference {c['reference_cpu_s']:.1f} CPU s" for c in result["columns"] if "reference_cpu_s" in c)
-    )  # fmt: skip
+        f"once a repository, not charged, CPU s: environment {result['environment_cpu_s']:.1f} (shared), "
+        f"taskgen's baseline {result['baseline_cpu_s']:.1f} ({BASELINE_RUNS} suites and one for coverage){theirs}"
+    )
 
 
 def _footnotes(columns: Sequence[Json]) -> Iterator[str]:
@@ -500,7 +507,8 @@ def _footnotes(columns: Sequence[Json]) -> Iterator[str]:
         yield f"rejected, {column['title']}: {rejected}"
         if "run_cpu_s" in column:
             spent = ", ".join(f"{kind} {cpu:.1f}" for kind, cpu in sorted(column["run_cpu_s"].items()))
-            yield f"  CPU s of runs: {spent}; packing {column['packing_cpu_s']:.1f}; accepted: {_listed(column['by_recipe'])}"
+            yield f"  CPU s of runs: {spent}; packing {column['packing_cpu_s']:.1f}"
+            yield f"  accepted: {_listed(column['by_recipe'])}"
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -511,28 +519,36 @@ def _say(text: str) -> None:
     print(f"# {text}", file=sys.stderr, flush=True)
 
 
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add, names = parser.add_argument, ", ".join(MODES)
+    add("--repo", action="append", metavar="NAME==VERSION",
+        help=f"an sdist of PyPI; repeatable (default: {', '.join(DEFAULT_REPOS)})")
+    add("--sample", type=int, default=30, help="candidates that each column tries (default: %(default)s)")
+    add("--seed", type=int, default=0, help="of all random choices (default: %(default)s)")
+    add("--modes", nargs="+", choices=list(MODES), default=list(MODES), metavar="MODE",
+        help=f"modes of taskgen: {names} (default: all)")
+    add("--no-swesmith", action="store_true", help="leave SWE-smith out")
+    add("--json", type=Path, metavar="FILE", help="write all figures, with those of each candidate, as JSON")
+    add("--keep", action="store_true", help="keep the scratch folder")
+    return parser.parse_args()  # fmt: skip
+
+
 def main() -> None:
     """Parse the options, run, print."""
     if sys.argv[1:2] == ["--worker"]:
         job = json.loads(sys.argv[3])
         Path(job["out"]).write_text(json.dumps(WORKERS[sys.argv[2]](job)), "utf-8")
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repo", action="append", metavar="NAME==VERSION", help=f"an sdist of PyPI; repeatable (default: {', '.join(DEFAULT_REPOS)})")
-    parser.add_argument("--sample", type=int, default=30, help="candidates that each column tries (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of all random choices (default: %(default)s)")
-    parser.add_argument("--modes", nargs="+", choices=list(MODES), default=list(MODES), metavar="MODE", help=f"modes of taskgen: {', '.join(MODES)} (default: all)")
-    parser.add_argument("--no-swesmith", action="store_true", help="leave SWE-smith out")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures, those of each candidate included, as JSON")
-    parser.add_argument("--keep", action="store_true", help="keep the scratch folder")
-    options = parser.parse_args()  # fmt: skip
+    options = _parse()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     results = []
     for pin in options.repo or DEFAULT_REPOS:
         results.append(compare(pin, options))
         print(table(results[-1]), end="\n\n", flush=True)
         if options.json:
-            options.json.write_text(json.dumps({"sample": options.sample, "seed": options.seed, "repos": results}, indent=1))
+            record = {"sample": options.sample, "seed": options.seed, "repos": results}
+            options.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

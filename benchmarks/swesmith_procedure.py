@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="empty folder for logs and copies")
     parser.add_argument("--name", required=True, help="name of the repository")
     parser.add_argument("--test-command", required=True, help="what runs the suite, in the tree")
-    parser.add_argument("--launch", default="[]", help="JSON list of words before each run; {work} is the copy's folder")
+    parser.add_argument("--launch", default="[]", help="JSON list of words before a run; {work} is the copy")
     parser.add_argument("--sample", type=int, default=30, help="candidates to validate (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of generation and sample (default: %(default)s)")
     parser.add_argument("--out", type=Path, required=True, help="file for the report, in JSON")

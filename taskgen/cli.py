@@ -29,7 +29,7 @@ from taskgen.commands.build import Interrupted, RepoSummary, Settings, Stopper
 from taskgen.commands.build import build as build_command
 from taskgen.config import find_data, load_recipes, load_repos
 from taskgen.console import BuildProgress, err, out, summary_table
-from taskgen.errors import ConfigError, FormatError, StoreError, TaskgenError
+from taskgen.errors import ConfigError, StoreError, TaskgenError
 from taskgen.grading.grade import grade as grade_patch
 from taskgen.sandboxes.select import select
 from taskgen.types import RepoSpec, VerdictKind
@@ -142,6 +142,7 @@ def grade(
     folders = taskset.find_tasks(task)
     if len(folders) != 1:
         raise ConfigError(f"{task} holds {len(folders)} tasks", hint="give one of them: DIR/tasks/ID")
+    taskset.must_be_whole(folders[0])
     cache = cache_folder()
     data = _patch(folders[0], patch, gold=gold, empty=empty)
     verdict = grade_patch(folders[0], data, select(sandbox.value, cache), cache)
@@ -159,10 +160,7 @@ def _patch(folder: Path, patch: Path | None, *, gold: bool, empty: bool) -> byte
     if (patch is not None) + gold + empty != 1:
         raise ConfigError("give one of: a patch file, --gold, --empty")
     if gold:
-        try:
-            return (folder / "gold.patch").read_bytes()
-        except OSError as error:
-            raise FormatError(f"{folder / 'gold.patch'} cannot be read: {error.strerror}") from error
+        return (folder / "gold.patch").read_bytes()
     if empty:
         return b""
     if str(patch) == "-":

@@ -5,7 +5,9 @@ A unit that was interrupted has no record and is done again; one that has a reco
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import sqlite3
 import threading
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ from taskgen.errors import StoreError
 
 STATE_FOLDER = ".taskgen"
 _FORMAT = 1
+_FULL_BYTES = 256 << 10
 _ROOM = "free some space on the disk of --out, and repeat the command"
 
 
@@ -63,7 +66,7 @@ class RunState:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("CREATE TABLE IF NOT EXISTS record (kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key))")
         except sqlite3.OperationalError as error:  # full, read-only, locked
-            raise StoreError(f"cannot use {path}: {error}", hint=_ROOM) from error
+            raise StoreError(f"cannot use {path}: {_reason(path.parent, error)}", hint=_ROOM) from error
         except sqlite3.Error as error:
             raise StoreError(f"cannot use {path}: {error}", hint="delete it to begin again") from error
         return db
@@ -100,9 +103,18 @@ class RunState:
             with self._mutex:
                 return self._db.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            raise StoreError(f"cannot record or read a result in {self._out}: {error}", hint=_ROOM) from error
+            reason = _reason(self._out, error)
+            raise StoreError(f"cannot record or read a result in {self._out}: {reason}", hint=_ROOM) from error
 
     def close(self) -> None:
         """Release the folder."""
         self._db.close()
         self._lock.release()
+
+
+def _reason(folder: Path, error: sqlite3.Error) -> str:
+    """SQLite's own words, which for a full disk may be "disk I/O error"."""
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(folder).free < _FULL_BYTES:
+            return f"no space is left on the disk ({error})"
+    return str(error)

@@ -73,9 +73,9 @@ def line_span(source: bytes, start: int, end: int) -> tuple[int, int]:
 
 
 def merge(edits: Iterable[Edit]) -> list[Edit]:
-    """Sort edits; an edit inside a larger one is dropped, overlapping deletions are joined."""
+    """Sort edits; one inside a larger one is dropped, overlapping deletions are joined, insertions come first."""
     merged: list[Edit] = []
-    for edit in sorted(set(edits), key=lambda e: (e.start, -e.end, e.text)):
+    for edit in sorted(set(edits), key=lambda e: (e.start, e.end > e.start, -e.end, e.text)):
         last = merged[-1] if merged else None
         if last is None or edit.start >= last.end:
             merged.append(edit)

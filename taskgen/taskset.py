@@ -205,6 +205,14 @@ def read_row(folder: Path) -> dict[str, Any]:
     return dict(row)
 
 
+def must_be_whole(folder: Path) -> None:
+    """Raises FormatError if a task's folder lacks one of its files, or its row cannot be read."""
+    read_row(folder)
+    for name in (WORKSPACE, TESTS, "gold.patch"):
+        if not (folder / name).is_file():
+            raise FormatError(f"{folder / name} is not there: the task is not whole", hint="build or download it again")
+
+
 def find_tasks(path: Path) -> list[Path]:
     """The task folders at a path: of a task, of a task set, or ``DIR/ID`` for ``DIR/tasks/ID``.
 

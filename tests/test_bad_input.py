@@ -135,7 +135,7 @@ class OddBuild:
 
     def skipped(self, name: str) -> str:
         """The reason why a repository was skipped, as stderr gives it."""
-        found = re.search(rf"^{re.escape(name)}: skipped: (.*?)(?=^\S+: |\Z)", self.ended.stderr, re.M | re.S)
+        found = re.search(rf"^{re.escape(name)}: skipped: (.*?)(?=^odd/\w+: |\Z)", self.ended.stderr, re.M | re.S)
         assert found, self.ended.stderr
         return found[1]
 

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from tree_sitter import Node
 
 from taskgen import syntax
-from taskgen.languages.python_syntax import ImportedName, PythonFile
+from taskgen.languages.python_syntax import Block, ImportedName, PythonFile
 from taskgen.syntax import Edit
 from taskgen.types import Definition
 
 BODY = "raise NotImplementedError"
+
+
+class Spans:
+    """Disjoint spans of bytes in order; spans that touch become one."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[int, int]] = []
+
+    def add(self, start: int, end: int) -> None:
+        """Add [start, end)."""
+        first = bisect_right(self.all, (start, start)) - 1
+        if first < 0 or self.all[first][1] < start:
+            first += 1
+        last = first
+        while last < len(self.all) and self.all[last][0] <= end:
+            start, end = min(start, self.all[last][0]), max(end, self.all[last][1])
+            last += 1
+        self.all[first:last] = [(start, end)]
+
+    def around(self, start: int, end: int) -> tuple[int, int] | None:
+        """The span that [start, end) lies in."""
+        at = bisect_right(self.all, start, key=lambda span: span[0]) - 1
+        return self.all[at] if at >= 0 and end <= self.all[at][1] else None
 
 
 class FileEdits:
@@ -18,12 +43,14 @@ class FileEdits:
     def __init__(self, file: PythonFile) -> None:
         self.file = file
         self.gone = False
-        self._spans: list[tuple[int, int]] = []
+        self._spans = Spans()
         self._edits: list[Edit] = []
+        self._tuples: list[Node] = []
 
     def copy(self) -> FileEdits:
         other = FileEdits(self.file)
-        other.gone, other._spans, other._edits = self.gone, list(self._spans), list(self._edits)
+        other.gone, other._spans.all = self.gone, list(self._spans.all)
+        other._edits, other._tuples = list(self._edits), list(self._tuples)
         return other
 
     # -- asking ----------------------------------------------------------------------------------
@@ -33,13 +60,13 @@ class FileEdits:
         return self.covers(node.start_byte, node.end_byte)
 
     def covers(self, start: int, end: int) -> bool:
-        """Whether the bytes [start, end) lie in one removed span."""
-        return any(first <= start and end <= last for first, last in self._spans)
+        """Whether all bytes of [start, end) were removed so far."""
+        return self._spans.around(start, end) is not None
 
     def removed_lines(self) -> frozenset[int]:
         """Numbers of the pristine lines (blank ones left out) that lost something."""
         lines = set()
-        for start, end in self._spans:
+        for start, end in self._spans.all:
             first = self.file.source.count(b"\n", 0, start) + 1
             for offset, text in enumerate(self.file.source[start:end].split(b"\n")):
                 if text.strip():
@@ -48,12 +75,14 @@ class FileEdits:
 
     def result(self) -> bytes | None:
         """The file with all cuts made; None if the file goes."""
-        return None if self.gone else syntax.apply_edits(self.file.source, [*self._edits, *self._fillers()])
+        if self.gone:
+            return None
+        return syntax.apply_edits(self.file.source, [*self._edits, *self._fillers(), *self._commas()])
 
     # -- cutting ---------------------------------------------------------------------------------
 
     def cut(self, start: int, end: int, text: bytes = b"") -> None:
-        self._spans.append((start, end))
+        self._spans.add(start, end)
         self._edits.append(Edit(start=start, end=end, text=text))
 
     def remove_everything(self) -> None:
@@ -61,7 +90,7 @@ class FileEdits:
         self.cut(0, len(self.file.source))
 
     def remove_definition(self, node: Node) -> None:
-        """Whole lines of a definition, with the comments right above it and the blank lines below."""
+        """Whole lines of a definition, with the comments right above it and the blank lines that separated it."""
         inner = node.child_by_field_name("definition") or node
         source = self.file.source
         start, end = syntax.line_span(source, node.start_byte, self._end_with_comments(inner))
@@ -72,13 +101,24 @@ class FileEdits:
             if not line.strip().startswith(b"#") or indent != node.start_point[1] or line.startswith(b"#!"):
                 break
             start = previous
-        while end < len(source):
-            newline = source.find(b"\n", end)
+        self.cut(*self._with_blank_lines(start, end))
+
+    def _with_blank_lines(self, start: int, end: int) -> tuple[int, int]:
+        """Add blank lines around whole lines [start, end), so that the wider of the two gaps is left; at the end of
+        the file none."""
+        source = self.file.source
+        stops = [end]
+        while stops[-1] < len(source):
+            newline = source.find(b"\n", stops[-1])
             stop = len(source) if newline < 0 else newline + 1
-            if source[end:stop].strip():
+            if source[stops[-1] : stop].strip():
                 break
-            end = stop
-        self.cut(start, end)
+            stops.append(stop)
+        before = len(source[:start].rstrip())
+        if stops[-1] == len(source):
+            return (source.find(b"\n", before, start) + 1 if before else 0), stops[-1]
+        above = source.count(b"\n", before, start) - 1
+        return start, stops[min(above, len(stops) - 1)] if above > 0 else stops[-1]
 
     def remove_body(self, definition: Definition, *, keep_docstring: bool) -> None:
         """Replace a function's body by ``raise NotImplementedError``."""
@@ -88,18 +128,27 @@ class FileEdits:
         assert body is not None
         colon = [c for c in inner.children if c.type == ":"][-1]
         newline = b"\r\n" if b"\r\n" in self.file.source else b"\n"
-        own_line = body.start_point[0] > colon.end_point[0]
-        indent = b" " * (inner.start_point[1] + 4)
-        if own_line:
-            line = self.file.source.rfind(b"\n", 0, body.start_byte) + 1
-            indent = self.file.source[line : body.start_byte]
+        start = colon.end_byte
+        if colon.next_sibling is not None and colon.next_sibling.type == "comment":
+            comment = colon.next_sibling
+            start = comment.end_byte if comment.start_point[0] == colon.end_point[0] else start
+        indent = self._indent(body.start_byte)
+        if indent is None:
+            indent = (self._indent(inner.start_byte) or b"") + b"    "
         text = newline + indent
         if keep_docstring and definition.docstring:
             text += self.file.source[definition.body_byte : definition.after_doc_byte] + newline + indent
-        self.cut(colon.end_byte, self._end_with_comments(inner), text + BODY.encode())
+        self.cut(start, self._end_with_comments(inner), text + BODY.encode())
 
     def remove_statement(self, statement: Node) -> None:
-        self.cut(*syntax.line_span(self.file.source, statement.start_byte, statement.end_byte))
+        """A statement with its semicolon and the comment behind it; its lines, if it has them alone."""
+        start, end = statement.start_byte, statement.end_byte
+        before, behind = statement.prev_sibling, statement.next_sibling
+        if behind is not None and behind.type == ";":
+            end = behind.end_byte
+        elif before is not None and before.type == ";":
+            start = before.start_byte
+        self.cut(*self._lines(start, end))
 
     def remove_element(self, element: Node) -> None:
         """An element of a comma-separated list, with its comma, and its lines if it has them alone."""
@@ -107,10 +156,16 @@ class FileEdits:
         following = element.next_sibling
         if following is not None and following.type == ",":
             end = following.end_byte
-        start, stop = syntax.line_span(source, element.start_byte, end)
+        start, stop = self._lines(element.start_byte, end)
         while stop == end and source[end : end + 1] in (b" ", b"\t"):
             end = stop = end + 1
+        before = element.prev_sibling
+        if start == element.start_byte and following is not None and following.type in (")", "]", "}"):
+            # The last one on a line that stays: the comma before it goes in place of its own.
+            start = before.start_byte if before is not None and before.type == "," else start
         self.cut(start, stop)
+        if element.parent is not None and element.parent.type == "tuple":
+            self._tuples.append(element.parent)
 
     def remove_import(self, imported: ImportedName) -> None:
         """One name of an import statement; the statement, if no name is left."""
@@ -129,6 +184,22 @@ class FileEdits:
             comma = left[-1].next_sibling
             if comma is not None and comma.type == ",":
                 self.cut(comma.start_byte, imported.part.end_byte)
+
+    # -- spans and fillers -----------------------------------------------------------------------
+
+    def _indent(self, start: int) -> bytes | None:
+        """The blanks before ``start`` on its line; None if something else stands there."""
+        line = self.file.source.rfind(b"\n", 0, start) + 1
+        before = self.file.source[line:start]
+        return None if before.strip() else before
+
+    def _lines(self, start: int, end: int) -> tuple[int, int]:
+        """A span widened to its lines and the comment behind it, if nothing else stands on them."""
+        newline = self.file.source.find(b"\n", end)
+        stop = len(self.file.source) if newline < 0 else newline
+        if self._indent(start) is not None and self.file.source[end:stop].strip().startswith(b"#"):
+            end = stop
+        return syntax.line_span(self.file.source, start, end)
 
     def _end_with_comments(self, node: Node) -> int:
         """The end of a definition, with comment lines that are indented deeper than it."""
@@ -149,15 +220,29 @@ class FileEdits:
 
     def _fillers(self) -> list[Edit]:
         """A ``pass`` for each block that lost all its statements and still stands."""
-        edits = []
-        for node in syntax.walk(self.file.parsed.root):
-            if node.type != "block" or node.parent is None or self.is_removed(node.parent):
-                continue
-            if any(e.text and e.start <= node.start_byte and node.end_byte <= e.end for e in self._edits):
-                continue  # a body that was replaced, not emptied
-            statements = [c for c in node.named_children if c.type != "comment"]
-            if statements and all(self.is_removed(s) for s in statements):
-                last = statements[-1].start_byte
-                at = max(end for start, end in self._spans if start <= last < end)
-                edits.append(Edit(start=at, end=at, text=b" " * node.start_point[1] + b"pass\n"))
-        return edits
+        return [self._filler(block) for block in self.file.blocks if self._is_hollow(block)]
+
+    def _is_hollow(self, block: Block) -> bool:
+        if not block.statements or not all(self.covers(*statement) for statement in block.statements):
+            return False
+        replaced = any(e.text and e.start <= block.start and block.end <= e.end for e in self._edits)
+        return not replaced and not self.covers(block.header, block.header + 1)
+
+    def _filler(self, block: Block) -> Edit:
+        last, source = block.statements[-1][0], self.file.source
+        span = self._spans.around(last, last)
+        at = span[1] if span is not None else block.end
+        indent = self._indent(block.start)
+        if indent is None or (at and source[at - 1 : at] != b"\n"):
+            return Edit(start=at, end=at, text=b"pass")
+        return Edit(start=at, end=at, text=indent + (b"pass\r\n" if b"\r\n" in source else b"pass\n"))
+
+    def _commas(self) -> list[Edit]:
+        """The comma that makes a tuple of the only element left in brackets."""
+        edits = set()
+        for node in self._tuples:
+            left = [c for c in node.named_children if c.type != "comment" and not self.is_removed(c)]
+            comma = left[0].next_sibling if len(left) == 1 else None
+            if comma is not None and (comma.type != "," or self.is_removed(comma)):
+                edits.add(Edit(start=left[0].end_byte, end=left[0].end_byte, text=b","))
+        return sorted(edits, key=lambda e: e.start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,12 +67,38 @@ class PythonProject:
         return {(d.path, d.qualified_name): d for f in self.sources.values() for d in f.definitions}
 
     @cached_property
+    def by_name(self) -> dict[str, list[tuple[str, str]]]:
+        """Bare name -> the definitions of the sources that have it."""
+        found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for key, definition in self.definitions.items():
+            found[definition.name].append(key)
+        return dict(found)
+
+    @cached_property
     def names(self) -> dict[str, int]:
         """Bare name -> how many definitions of the sources have it."""
-        counts: dict[str, int] = defaultdict(int)
-        for definition in self.definitions.values():
-            counts[definition.name] += 1
-        return counts
+        return {name: len(keys) for name, keys in self.by_name.items()}
+
+    @cached_property
+    def _uses(self) -> dict[str, list[tuple[str, Use]]]:
+        found: dict[str, list[tuple[str, Use]]] = defaultdict(list)
+        for file in self.everything():
+            for name, uses in file.uses.items():
+                found[name] += [(file.path, use) for use in uses]
+        return dict(found)
+
+    def uses_of(self, name: str) -> Sequence[tuple[str, Use]]:
+        """Uses of a bare name in all files: path, use."""
+        return self._uses.get(name, ())
+
+    @cached_property
+    def private(self) -> tuple[tuple[Definition, tuple[tuple[str, Use], ...]], ...]:
+        """The definitions of the sources with a leading underscore, each with the uses of its name outside itself."""
+        return tuple(
+            (d, tuple((p, u) for p, u in self.uses_of(d.name) if not _lies_in(d, p, u)))
+            for d in self.definitions.values()
+            if d.name.startswith("_") and not d.name.endswith("__")
+        )
 
     def absolute(self, file: PythonFile, module: str) -> str:
         """The absolute name of a module as written in an import of ``file``."""
@@ -91,9 +117,7 @@ class PythonProject:
             for imported in file.imports:
                 path = self.paths.get(self.absolute(file, imported.module))
                 if imported.name is not None and path is not None:
-                    found[Symbol(path=path, name=imported.name)].append(
-                        Binding(path=file.path, imported=imported)
-                    )
+                    found[Symbol(path=path, name=imported.name)].append(Binding(path=file.path, imported=imported))
         return found
 
     @cached_property
@@ -136,11 +160,9 @@ class PythonProject:
 
     def attribute_uses(self, symbol: Symbol) -> Iterator[tuple[str, Use]]:
         """Uses of a symbol as an attribute of its module (``m.name``)."""
-        for file in self.everything():
-            aliases = self.module_aliases[file.path]
-            for use in file.uses.get(symbol.name, ()):
-                if use.attribute_of is not None and aliases.get(use.attribute_of) == symbol.path:
-                    yield file.path, use
+        for path, use in self.uses_of(symbol.name):
+            if use.attribute_of is not None and self.module_aliases[path].get(use.attribute_of) == symbol.path:
+                yield path, use
 
     def aliases(self, symbol: Symbol) -> dict[Symbol, ImportedName | None]:
         """The symbol and every symbol that re-exports it, each with the import that binds it (None: itself)."""
@@ -168,12 +190,14 @@ class PythonProject:
 def star_modules(file: PythonFile) -> Iterator[str]:
     """Modules (as written) that a file imports * from."""
     for node in file.parsed.root.named_children:
-        if node.type == "import_from_statement" and any(
-            c.type == "wildcard_import" for c in node.named_children
-        ):
+        if node.type == "import_from_statement" and any(c.type == "wildcard_import" for c in node.named_children):
             module = node.child_by_field_name("module_name")
             if module is not None:
                 yield file.parsed.text(module)
+
+
+def _lies_in(definition: Definition, path: str, use: Use) -> bool:
+    return path == definition.path and definition.start_byte <= use.node.start_byte < definition.end_byte
 
 
 def _unreadable(source: bytes) -> str:

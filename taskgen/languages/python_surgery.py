@@ -11,14 +11,15 @@ from collections.abc import Callable
 from tree_sitter import Node
 
 from taskgen import syntax
+from taskgen.languages.python_dead import dead_definitions, dead_imports
 from taskgen.languages.python_edits import FileEdits
 from taskgen.languages.python_project import PythonProject, Symbol
-from taskgen.languages.python_syntax import ImportedName, PythonFile, Use
+from taskgen.languages.python_syntax import PythonFile, Use
 from taskgen.types import Definition, Deleted, Deletion, Removal
 
 _COLLECTIONS = {"list", "tuple", "set", "dictionary"}
-#: Imports in these are left alone: they may be optional, or meant to happen late.
-_SCOPES = {"function_definition", "lambda", "try_statement"}
+#: Collections in these are unpacked or handed on; their length matters.
+_NOT_REGISTRIES = ("pattern_list", "tuple_pattern", "return_statement", "subscript")
 #: Whether only the feature's tests run lines [first, last] of a path.
 Exclusive = Callable[[str, int, int], bool]
 
@@ -66,9 +67,10 @@ class Surgery:
             return
         self.removed[key] = Removal.WHOLE
         edits = self._of(definition.path)
-        edits.remove_definition(edits.file.nodes[definition.qualified_name])
+        for node in edits.file.nodes_named(definition.qualified_name):
+            edits.remove_definition(node)
         if definition.owner:
-            self._forget_attribute(definition)
+            self._forget_attribute(definition.path, definition.owner, definition.name)
         else:
             self._forget(Symbol(path=definition.path, name=definition.name))
 
@@ -86,10 +88,17 @@ class Surgery:
 
     def remove_dead(self) -> None:
         """Remove private helpers and imports that only removed code used, until nothing more dies."""
-        while dead := self._dead_definitions():
+        while dead := list(dead_definitions(self.project, self._covers, self.removed)):
             for definition in dead:
                 self.remove(definition)
         self.remove_dead_imports()
+
+    def remove_dead_imports(self) -> None:
+        """Remove imports of the changed files that only removed code used."""
+        for edits in list(self.edits.values()):
+            if not edits.gone:
+                for imported in list(dead_imports(self.project, edits.file, self._covers)):
+                    edits.remove_import(imported)
 
     def deletion(self) -> Deletion:
         """The changed files, the definitions that went, and the pristine lines that went."""
@@ -151,19 +160,17 @@ class Surgery:
                 if self.project.paths.get(self.project.absolute(file, file.parsed.text(module))) == path:
                     self._of(file.path).remove_statement(node)
 
-    def _forget_attribute(self, method: Definition) -> None:
+    def _forget_attribute(self, path: str, owner: str, name: str) -> None:
         """Repair ``x.name`` where nothing else of that name is left, and ``self.name`` in its own class."""
-        remaining = [
-            key for key, d in self.project.definitions.items()
-            if d.name == method.name and key not in self.removed and not self._inside_removed(d)
-        ]  # fmt: skip
-        for file in self.project.sources.values():
-            for use in file.uses.get(method.name, ()):
-                if use.attribute_of is None or self.is_removed(file.path, use.node):
-                    continue
-                inside = file.path == method.path and self._class_of(file, use.node) == method.owner
-                if not remaining or (inside and use.attribute_of in ("self", "cls")):
-                    self._repair(file, use)
+        same = [key for key in self.project.by_name.get(name, ()) if key not in self.removed]
+        remaining = any(not self._inside_removed(self.project.definitions[key]) for key in same)
+        for other, use in self.project.uses_of(name):
+            file = self.project.sources.get(other)
+            if file is None or use.attribute_of is None or self.is_removed(other, use.node):
+                continue
+            own = use.attribute_of in ("self", "cls") and other == path
+            if not remaining or (own and self._class_of(file, use.node) == owner):
+                self._repair(file, use)
 
     def _repair(self, file: PythonFile, use: Use) -> None:
         """Remove the smallest thing around a use that can go without leaving a hole."""
@@ -179,6 +186,8 @@ class Surgery:
             if parent.type == "expression_statement" and _at_top(parent):
                 self._remove_statement(file, parent)
                 return
+            if parent.type == "decorated_definition":
+                parent = parent.child_by_field_name("definition") or parent
             if parent.type in ("function_definition", "class_definition"):
                 self._remove_user(file, parent, use)
                 return
@@ -189,43 +198,49 @@ class Surgery:
     def _is_registration(collection: Node) -> bool:
         """A list of things (an export, a registry, the classes of isinstance), not a value that is unpacked."""
         parent = collection.parent
-        if parent is None or parent.type in (
-            "pattern_list",
-            "tuple_pattern",
-            "return_statement",
-            "subscript",
-        ):
-            return False
-        return collection.named_child_count > 1
+        return parent is not None and parent.type not in _NOT_REGISTRIES and collection.named_child_count > 1
 
     def _remove_branch(self, file: PythonFile, statement: Node, child: Node) -> bool:
-        """Remove an if/elif branch that only the feature's tests enter."""
+        """Remove an if/elif branch that only the feature's tests enter; not if only an ``else`` would be left."""
         body = statement.child_by_field_name("consequence")
         if body is None or child.type in ("elif_clause", "else_clause"):
             return False
-        first, last = body.start_point[0] + 1, body.end_point[0] + 1
-        if not self.exclusive(file.path, first, last):
+        if not self.exclusive(file.path, body.start_point[0] + 1, body.end_point[0] + 1):
             return False
-        alternatives = statement.children_by_field_name("alternative") if statement.type == "if_statement" else []
-        if not alternatives:
+        whole = statement if statement.type == "if_statement" else statement.parent
+        assert whole is not None
+        left = [c for c in [whole, *whole.children_by_field_name("alternative")] if not self._is_branch_gone(file, c)]
+        others = [c for c in left if c != statement]
+        if not others:
+            self._of(file.path).remove_statement(whole)
+        elif statement != left[0]:
             self._of(file.path).remove_statement(statement)
-            return True
-        if statement.type == "if_statement" and alternatives[0].type == "elif_clause":
+        elif others[0].type == "elif_clause":
             # The next branch becomes the first: drop everything up to its "el".
-            self._of(file.path).cut(statement.start_byte, alternatives[0].start_byte + 2)
-            return True
-        return False
+            self._of(file.path).cut(statement.start_byte, others[0].start_byte + 2)
+        else:
+            return False
+        return True
+
+    def _is_branch_gone(self, file: PythonFile, clause: Node) -> bool:
+        body = clause.child_by_field_name("body" if clause.type == "else_clause" else "consequence")
+        return body is not None and self.is_removed(file.path, body)
 
     def _remove_statement(self, file: PythonFile, statement: Node) -> None:
+        """Remove a statement at module or class level, and forget the names that it assigned."""
         self._of(file.path).remove_statement(statement)
         inner = statement.named_children[0] if statement.named_child_count else None
-        left = inner.child_by_field_name("left") if inner is not None and inner.type == "assignment" else None
-        if left is None:
-            return
         in_class = any(a.type == "class_definition" for a in syntax.ancestors(statement))
-        if left.type != "identifier" or in_class:
-            raise Irreparable(f"{file.path}:{statement.start_point[0] + 1} assigns more than a name")
-        self._forget(Symbol(path=file.path, name=file.parsed.text(left)))
+        owner = self._class_of(file, statement)
+        while inner is not None and inner.type == "assignment":
+            left = inner.child_by_field_name("left")
+            if left is None or left.type != "identifier" or (in_class and not owner):
+                raise Irreparable(f"{file.path}:{statement.start_point[0] + 1} assigns more than a name")
+            if in_class:
+                self._forget_attribute(file.path, owner, file.parsed.text(left))
+            else:
+                self._forget(Symbol(path=file.path, name=file.parsed.text(left)))
+            inner = inner.child_by_field_name("right")
 
     def _remove_user(self, file: PythonFile, node: Node, use: Use) -> None:
         user = self._definition_at(file, node)
@@ -235,49 +250,14 @@ class Surgery:
         line = use.node.start_point[0] + 1
         raise Irreparable(f"{file.path}:{line} needs {use.name}", user)
 
-    # -- what died -------------------------------------------------------------------------------
-
-    def _dead_definitions(self) -> list[Definition]:
-        dead = []
-        for key, definition in self.project.definitions.items():
-            private = definition.name.startswith("_") and not definition.name.endswith("__")
-            if not private or key in self.removed or self._inside_removed(definition):
-                continue
-            uses = [
-                (f.path, use.node) for f in self.project.everything() for use in f.uses.get(definition.name, ())
-                if not self._inside(definition, f.path, use.node)
-            ]  # fmt: skip
-            if uses and all(self.is_removed(path, node) for path, node in uses):
-                imported = self.project.importers(Symbol(path=definition.path, name=definition.name))
-                if not imported or definition.owner:
-                    dead.append(definition)
-        return dead
-
-    def remove_dead_imports(self) -> None:
-        """Remove imports of the changed files that only removed code used."""
-        for path, edits in list(self.edits.items()):
-            if edits.gone:
-                continue
-            file = self.project.sources[path]
-            for imported in file.imports:
-                uses = [u for u in file.uses.get(imported.local, ()) if u.attribute_of is None]
-                nested = any(a.type in ("function_definition", "lambda") for a in syntax.ancestors(imported.statement))
-                if nested or not uses or self.is_removed(path, imported.part) or imported.module == "__future__":
-                    continue
-                if all(self.is_removed(path, use.node) for use in uses) and not self._used_from_outside(file, imported):
-                    self._of(path).remove_import(imported)
-
-    def _used_from_outside(self, file: PythonFile, imported: ImportedName) -> bool:
-        """Whether another file takes the name from this one (``from this import name``, ``this.name``)."""
-        symbol = Symbol(path=file.path, name=imported.local)
-        taken = [b for b in self.project.bindings.get(symbol, ()) if not self.is_removed(b.path, b.imported.part)]
-        return bool(taken) or any(not self.is_removed(p, u.node) for p, u in self.project.attribute_uses(symbol))
-
     # -- where things are ------------------------------------------------------------------------
 
     def is_removed(self, path: str, node: Node) -> bool:
         """Whether a node lies in what was removed so far."""
-        return path in self.edits and self.edits[path].is_removed(node)
+        return self._covers(path, node.start_byte, node.end_byte)
+
+    def _covers(self, path: str, start: int, end: int) -> bool:
+        return path in self.edits and self.edits[path].covers(start, end)
 
     def _of(self, path: str) -> FileEdits:
         if path not in self.edits:
@@ -285,24 +265,18 @@ class Surgery:
         return self.edits[path]
 
     def _inside_removed(self, definition: Definition) -> bool:
-        edits = self.edits.get(definition.path)
-        return edits is not None and edits.covers(definition.start_byte, definition.end_byte)
-
-    @staticmethod
-    def _inside(definition: Definition, path: str, node: Node) -> bool:
-        return path == definition.path and definition.start_byte <= node.start_byte < definition.end_byte
+        return self._covers(definition.path, definition.start_byte, definition.end_byte)
 
     def _covered_by_class(self, key: tuple[str, str]) -> bool:
         owner = key[1].rpartition(".")[0]
         return bool(owner) and self.removed.get((key[0], owner)) is Removal.WHOLE
 
     def _definition_at(self, file: PythonFile, node: Node) -> Definition | None:
-        """The definition whose node (or its decorated whole) this is."""
-        for name, whole in file.nodes.items():
-            if whole == node or whole.child_by_field_name("definition") == node:
+        """The definition that this function or class is, or that it lies in."""
+        for inner in (node, *syntax.ancestors(node)):
+            if (name := file.names_by_node.get(inner.id)) is not None:
                 return self.project.definitions[file.path, name]
-        outer = next((a for a in syntax.ancestors(node) if a.type in ("function_definition", "class_definition")), None)
-        return self._definition_at(file, outer) if outer is not None else None
+        return None
 
     def _class_of(self, file: PythonFile, node: Node) -> str:
         for parent in syntax.ancestors(node):

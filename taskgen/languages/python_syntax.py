@@ -89,6 +89,19 @@ class PythonFile:
         """The whole node (decorators included) of each definition, by qualified name; the last one wins."""
         return {d.qualified_name: self._node_at(d) for d in self.definitions}
 
+    def nodes_named(self, qualified_name: str) -> list[Node]:
+        """The whole nodes of all definitions of a name (overloads, setters), in source order."""
+        return [self._node_at(d) for d in self.definitions if d.qualified_name == qualified_name]
+
+    @cached_property
+    def names_by_node(self) -> dict[int, str]:
+        """Node id of each function and class that is a definition -> its qualified name."""
+        found = {}
+        for definition in self.definitions:
+            node = self._node_at(definition)
+            found[(node.child_by_field_name("definition") or node).id] = definition.qualified_name
+        return found
+
     def _node_at(self, definition: Definition) -> Node:
         node = self.parsed.root.descendant_for_byte_range(definition.start_byte, definition.end_byte - 1)
         while node is not None and node.type not in (
@@ -170,6 +183,16 @@ class PythonFile:
             yield ImportedName(
                 statement=node, part=part, local=local, module=module or name, name=name if module else None
             )
+
+    @cached_property
+    def global_imports(self) -> tuple[tuple[ImportedName, tuple[Use, ...]], ...]:
+        """The imports outside functions (``__future__`` is none), each with the uses of its name in this file."""
+        return tuple(
+            (imported, tuple(u for u in self.uses.get(imported.local, ()) if u.attribute_of is None))
+            for imported in self.imports
+            if imported.module != "__future__"
+            and not any(a.type in ("function_definition", "lambda") for a in syntax.ancestors(imported.statement))
+        )
 
     @cached_property
     def exported(self) -> dict[str, Node]:
