@@ -200,9 +200,7 @@ def work_mode(job: Json) -> Json:
     passing, tried = frozenset(repository.survey.baseline.passing), dict[str, bool]()
     trials, packing = [], 0.0
     for candidate in _batches(pool, recipes, job["sample"], tried):
-        trial = Trial(
-            instance_id=candidate.instance_id, recipe=candidate.recipe, predicted=len(candidate.predicted)
-        )
+        trial = Trial(instance_id=candidate.instance_id, recipe=candidate.recipe, predicted=len(candidate.predicted))
         result = validator.validate(candidate)
         _record(trial, candidate, session, passing)
         if not isinstance(result, Rejection):
@@ -522,12 +520,22 @@ def _say(text: str) -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add, names = parser.add_argument, ", ".join(MODES)
-    add("--repo", action="append", metavar="NAME==VERSION",
-        help=f"an sdist of PyPI; repeatable (default: {', '.join(DEFAULT_REPOS)})")
+    add(
+        "--repo",
+        action="append",
+        metavar="NAME==VERSION",
+        help=f"an sdist of PyPI; repeatable (default: {', '.join(DEFAULT_REPOS)})",
+    )
     add("--sample", type=int, default=30, help="candidates that each column tries (default: %(default)s)")
     add("--seed", type=int, default=0, help="of all random choices (default: %(default)s)")
-    add("--modes", nargs="+", choices=list(MODES), default=list(MODES), metavar="MODE",
-        help=f"modes of taskgen: {names} (default: all)")
+    add(
+        "--modes",
+        nargs="+",
+        choices=list(MODES),
+        default=list(MODES),
+        metavar="MODE",
+        help=f"modes of taskgen: {names} (default: all)",
+    )
     add("--no-swesmith", action="store_true", help="leave SWE-smith out")
     add("--json", type=Path, metavar="FILE", help="write all figures, with those of each candidate, as JSON")
     add("--keep", action="store_true", help="keep the scratch folder")

@@ -57,7 +57,13 @@ class Stages:
     def done(self, name: str, note: str = "") -> None:
         gc.collect()
         now = time.process_time()
-        row = {"stage": name, "resident": resident_bytes(), "peak": peak_bytes(), "cpu_s": now - self._cpu, "note": note}
+        row = {
+            "stage": name,
+            "resident": resident_bytes(),
+            "peak": peak_bytes(),
+            "cpu_s": now - self._cpu,
+            "note": note,
+        }
         self._cpu = now
         self.rows.append(row)
         print(
@@ -93,7 +99,9 @@ def measure(pin: str, n_tests: int, seed: int) -> dict[str, Any]:
     stages, cache = Stages(), cache_folder()
     stages.done("imports")
     name, version = split_pin(pin)
-    spec = RepoSpec(name=f"pypi/{name}", kind=SourceKind.SDIST, location=name, revision=version, where="--repo", base=".")
+    spec = RepoSpec(
+        name=f"pypi/{name}", kind=SourceKind.SDIST, location=name, revision=version, where="--repo", base="."
+    )
     checkout = fetch(spec, cache)
     stages.done("fetch")
     tree = export_tree(checkout.bare, checkout.commit, cache / "trees" / checkout.commit)
@@ -126,7 +134,9 @@ def measure(pin: str, n_tests: int, seed: int) -> dict[str, Any]:
 def main() -> None:
     """Parse the options, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repo", default="networkx==3.4.2", metavar="NAME==VERSION", help="an sdist of PyPI (default: %(default)s)")
+    parser.add_argument(
+        "--repo", default="networkx==3.4.2", metavar="NAME==VERSION", help="an sdist of PyPI (default: %(default)s)"
+    )
     parser.add_argument("--tests", type=int, default=5000, help="tests of the made-up baseline (default: %(default)s)")
     parser.add_argument("--no-coverage", action="store_true", help="an empty baseline: no test at all")
     parser.add_argument("--seed", type=int, default=0, help="of the made-up coverage (default: %(default)s)")
@@ -134,7 +144,10 @@ def main() -> None:
     options = parser.parse_args()
     report = measure(options.repo, 0 if options.no_coverage else options.tests, options.seed)
     peak = report["peak_bytes"]
-    print(f"{report['lines']} lines, {report['candidates']} candidates, peak {peak / 2**20:.0f} MiB of {LIMIT_BYTES >> 20}")
+    print(
+        f"{report['lines']} lines, {report['candidates']} candidates, "
+        f"peak {peak / 2**20:.0f} MiB of {LIMIT_BYTES >> 20}"
+    )
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     sys.exit(EXIT_ABOVE if peak > LIMIT_BYTES else 0)

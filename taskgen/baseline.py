@@ -71,25 +71,19 @@ def measure(
     return _summarise(reports, measured, set_apart, tuple(m for m, error in importable.items() if not error))
 
 
-def _whole_run(
-    session: TestSession, suite: Suite, set_apart: dict[str, Outcome], *, shuffle: int | None
-) -> TestReport:
+def _whole_run(session: TestSession, suite: Suite, set_apart: dict[str, Outcome], *, shuffle: int | None) -> TestReport:
     """Run the suite; a test that hangs or crashes is set apart and the run begins again without it."""
     while True:
         report = session.run(suite.request(shuffle=shuffle, deselect=frozenset(set_apart)))
         if report.status is RunStatus.ENDED:
             return report
-        lost = {
-            t: r.outcome
-            for t, r in report.results.items()
-            if r.outcome in (Outcome.TIMED_OUT, Outcome.CRASHED)
-        }
+        lost = {t: r.outcome for t, r in report.results.items() if r.outcome in (Outcome.TIMED_OUT, Outcome.CRASHED)}
         set_apart.update(lost)
         if not lost or len(set_apart) > MAX_LOST_TESTS or report.status is RunStatus.RUN_TIMEOUT:
             raise SourceError(
                 f"the suite does not end: {report.status} after {report.seconds:.0f} s"
-                f" ({len(report.results)} of {len(report.collected)} tests ran; lost: {', '.join(set_apart) or 'none'})\n"
-                + report.output[-_TAIL_CHARS:],
+                f" ({len(report.results)} of {len(report.collected)} tests ran;"
+                f" lost: {', '.join(set_apart) or 'none'})\n" + report.output[-_TAIL_CHARS:],
                 hint="raise `timeout_s`, or leave tests out with `test_command`",
             )
 

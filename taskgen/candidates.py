@@ -19,7 +19,9 @@ MIN_DOCUMENTED = 0.34
 
 def instance_id(spec: RepoSpec, base_commit: str, recipe: str, deletion: Deletion) -> str:
     """``<repo-slug>__<recipe>-<10 hex digits>``: the same input gives the same id on any machine."""
-    files = [[path, hashlib.sha256(data).hexdigest() if data is not None else None] for path, data in deletion.files.items()]
+    files = [
+        [path, hashlib.sha256(data).hexdigest() if data is not None else None] for path, data in deletion.files.items()
+    ]
     digest = hashlib.sha256(json.dumps([spec.name, base_commit, sorted(files)]).encode()).hexdigest()
     return f"{spec.slug}__{recipe}-{digest[:10]}"
 

@@ -53,7 +53,9 @@ class SandboxKind(StrEnum):
     DOCKER = "docker"
 
 
-SandboxOption = Annotated[SandboxKind, typer.Option(help="Where foreign code runs; auto takes bubblewrap, else docker.")]
+SandboxOption = Annotated[
+    SandboxKind, typer.Option(help="Where foreign code runs; auto takes bubblewrap, else docker.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of tables.")]
 
 
@@ -76,17 +78,29 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 @app.command()
 def build(
-    repos: Annotated[Path | None, typer.Argument(help="The list of repositories (default: the shipped repos.yaml).")] = None,
-    to: Annotated[Path, typer.Option("--out", help="Folder of the task set; the same command resumes a stopped run.")] = Path("data/tasks"),
-    only: Annotated[list[str] | None, typer.Option(help="Only this repository (its name, or the last part of it); repeatable.")] = None,
+    repos: Annotated[
+        Path | None, typer.Argument(help="The list of repositories (default: the shipped repos.yaml).")
+    ] = None,
+    to: Annotated[
+        Path, typer.Option("--out", help="Folder of the task set; the same command resumes a stopped run.")
+    ] = Path("data/tasks"),
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this repository (its name, or the last part of it); repeatable.")
+    ] = None,
     recipes: Annotated[Path | None, typer.Option(help="Folder of recipes (default: the shipped ones).")] = None,
     max_tasks: Annotated[int | None, typer.Option(min=1, help="At most this many tasks a repository.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of random orders.")] = 0,
-    full_runs: Annotated[int, typer.Option(min=0, help="How many of a candidate's three runs are of the whole suite; the others are of the tests it touches.")] = 3,
+    full_runs: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="How many of a candidate's three runs are of the whole suite; the others are of the tests it touches.",
+        ),
+    ] = 3,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Sandboxes at one time.")] = os.cpu_count() or 1,
     sandbox: SandboxOption = SandboxKind.AUTO,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Delete features from repositories and keep those deletions that make fair tasks.
 
     Example: taskgen build repos.yaml --out data/tasks --only inflection
@@ -149,7 +163,9 @@ def grade(
     if as_json:
         _print_json({**asdict(verdict), "kind": verdict.kind.value})
     else:
-        out.print(f"{verdict.instance_id}: {verdict.kind.value}: {verdict.reason} ({verdict.seconds:.1f} s)", markup=False)
+        out.print(
+            f"{verdict.instance_id}: {verdict.kind.value}: {verdict.reason} ({verdict.seconds:.1f} s)", markup=False
+        )
         for test, outcome in list(verdict.failed.items())[:20]:
             out.print(f"  {outcome}: {test}", markup=False)
     if verdict.kind is not VerdictKind.RESOLVED:

@@ -82,9 +82,7 @@ def build(
     with locked(record):
         if record.exists() and provider.has_snapshot(key):
             known = json.loads(record.read_text("utf-8"))
-            return Built(
-                key=key, runtime=known["runtime"], freeze=tuple(known["freeze"]), notes=tuple(known["notes"])
-            )
+            return Built(key=key, runtime=known["runtime"], freeze=tuple(known["freeze"]), notes=tuple(known["notes"]))
         built = _build(provider, tree, plan, key)
         with replacing_file(record) as scratch:
             scratch.write_text(
@@ -125,7 +123,8 @@ def _make_venv(sandbox: Sandbox, python: str, wanted: str | None) -> str:
         python = f"python{wanted.removeprefix('python').strip()}"
         if _version(sandbox, python) is None:
             raise PrerequisiteError(
-                f"runtime {wanted!r} is not in the sandbox", hint=f"install {python} on this machine, or leave `runtime` out"
+                f"runtime {wanted!r} is not in the sandbox",
+                hint=f"install {python} on this machine, or leave `runtime` out",
             )
     made = sandbox.exec([python, "-m", "venv", f"{ENV_DIR}/venv"], cwd="/", timeout_s=INSTALL_TIMEOUT_S)
     if made.returncode != 0:
@@ -149,9 +148,7 @@ def _install(sandbox: Sandbox, plan: EnvironmentPlan, variables: Mapping[str, st
     flags = "--no-deps " if plan.pinned else ""
     first = _shell(sandbox, f"{pip} {flags}{shlex.join(together)}", variables)
     if first.returncode != 0 and plan.optional:
-        notes.append(
-            f"declared test requirements did not install and were left out: {', '.join(plan.optional)}"
-        )
+        notes.append(f"declared test requirements did not install and were left out: {', '.join(plan.optional)}")
         first = _shell(sandbox, f"{pip} {flags}{shlex.join(wanted)}", variables)
     _must(first, f"pip install {' '.join(wanted)}")
     for command in plan.install:
@@ -207,9 +204,7 @@ def _check_editable(sandbox: Sandbox, plan: EnvironmentPlan) -> None:
 
 
 def _freeze(sandbox: Sandbox) -> tuple[str, ...]:
-    done = sandbox.exec(
-        [PYTHON, "-m", "pip", "list", "--format=freeze", "--exclude-editable"], timeout_s=120.0
-    )
+    done = sandbox.exec([PYTHON, "-m", "pip", "list", "--format=freeze", "--exclude-editable"], timeout_s=120.0)
     _must(done, "pip list")
     skipped = ("pip==", "setuptools==")
     lines = done.stdout.decode().splitlines()

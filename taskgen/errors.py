@@ -73,5 +73,7 @@ class CommandError(TaskgenError):
         self.timed_out = timed_out
         ended = "ran past its time limit" if timed_out else f"ended with code {returncode}"
         parts = [f"command {ended}: {' '.join(argv)}"]
-        parts += [f"  {name}: {text.strip()}" for name, text in (("stdout", stdout), ("stderr", stderr)) if text.strip()]
+        parts += [
+            f"  {name}: {text.strip()}" for name, text in (("stdout", stdout), ("stderr", stderr)) if text.strip()
+        ]
         super().__init__("\n".join(parts), hint=hint)

@@ -79,9 +79,10 @@ def names_in_tests(files: Mapping[str, PythonFile], tests: Iterable[str]) -> fro
             if d.kind != "class" and d.name.startswith("test") and (path, d.qualified_name) not in wanted
         ]
         for node in syntax.walk(file.parsed.root):
-            if node.type == "identifier" and not any(a <= node.start_byte < b for a, b in others):
-                if not any(a.type.startswith("import") for a in syntax.ancestors(node)):
-                    found.add(file.parsed.text(node))
+            if node.type != "identifier" or any(a <= node.start_byte < b for a, b in others):
+                continue
+            if not any(a.type.startswith("import") for a in syntax.ancestors(node)):
+                found.add(file.parsed.text(node))
     return frozenset(found)
 
 
@@ -96,7 +97,9 @@ def expected_exceptions(files: Mapping[str, PythonFile], tests: Iterable[str]) -
             arguments = call.child_by_field_name("arguments")
             first = arguments.named_children[0] if arguments is not None and arguments.named_children else None
             for part in syntax.walk(first) if first is not None else ():
-                if part.type in ("identifier", "attribute") and (part.parent is None or part.parent.type != "attribute"):
+                if part.type in ("identifier", "attribute") and (
+                    part.parent is None or part.parent.type != "attribute"
+                ):
                     found.add(file.parsed.text(part))
     return sorted(found)
 
@@ -186,7 +189,9 @@ def outline(file: PythonFile, definition: Definition, used: frozenset[str], inde
         lines += [f'{inner}"""{doc[0]}', *(f"{inner}{line}".rstrip() for line in doc[1:])]
         lines[-1] += '"""' if len(doc) == 1 else ""
         lines += [f'{inner}"""'] if len(doc) > 1 else []
-    members = [d for d in file.definitions if d.owner == definition.qualified_name] if definition.kind == "class" else []
+    members = (
+        [d for d in file.definitions if d.owner == definition.qualified_name] if definition.kind == "class" else []
+    )
     for member in members:
         if not _is_private(member) or member.name in used:
             lines += ["", outline(file, member, used, inner)]

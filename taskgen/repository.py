@@ -59,7 +59,9 @@ class Repository:
         with self.provider.create(snapshot=self.environment.key) as sandbox:
             sandbox.put(WORKSPACE_DIR, archive.pack(edited(self.entries, files)))
             done = sandbox.exec(["/bin/sh", "-c", self.environment.build_command], timeout_s=BUILD_TIMEOUT_S)
-        return "" if done.returncode == 0 else (done.stdout + done.stderr).decode("utf-8", "replace")[-1000:] or "failed"
+        return (
+            "" if done.returncode == 0 else (done.stdout + done.stderr).decode("utf-8", "replace")[-1000:] or "failed"
+        )
 
 
 def edited(entries: Mapping[str, ArchiveEntry], files: Mapping[str, bytes | None]) -> list[ArchiveEntry]:
@@ -96,7 +98,9 @@ def prepare(
     entries = {entry.path: entry for entry in archive.entries_of(tree.root, tree.files)}
     tar = archive.pack(entries.values())
     on_stage("baseline")
-    key = hashlib.sha256(json.dumps([built.key, args, suite.run_timeout_s, n_runs, seed]).encode() + runner_archive()).hexdigest()[:32]
+    key = hashlib.sha256(
+        json.dumps([built.key, args, suite.run_timeout_s, n_runs, seed]).encode() + runner_archive()
+    ).hexdigest()[:32]
     baseline = baseline_cache.cached(
         cache / "baselines" / f"{key}.json.zst",
         lambda: measure(

@@ -106,9 +106,7 @@ class Sandbox(Protocol):
             SandboxUnavailable: the sandbox could not start the program at all or is closed.
         """
 
-    def open(
-        self, argv: Sequence[str], *, env: Mapping[str, str] = ..., cwd: str = WORKSPACE_DIR
-    ) -> Channel:
+    def open(self, argv: Sequence[str], *, env: Mapping[str, str] = ..., cwd: str = WORKSPACE_DIR) -> Channel:
         """Start a program and return a channel to it. Raises SandboxUnavailable."""
 
     def put(self, directory: str, archive: bytes) -> None:
@@ -163,9 +161,7 @@ class SandboxProvider(Protocol):
     def has_snapshot(self, key: str) -> bool:
         """Whether ``key`` was kept on this machine (or engine). Raises SandboxUnavailable."""
 
-    def create(
-        self, *, snapshot: str | None = None, network: bool = False, limits: Limits = ...
-    ) -> Sandbox:
+    def create(self, *, snapshot: str | None = None, network: bool = False, limits: Limits = ...) -> Sandbox:
         """Start a sandbox: from a snapshot (its /env read-only), or with an empty, writable /env.
 
         Raises:

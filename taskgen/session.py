@@ -148,9 +148,7 @@ class TestSession:
                 detail = self._channel.stderr_tail() if self._channel else ""
                 self.close()
                 if attempt == 2:
-                    raise SessionCrashed(
-                        f"the test runner in the sandbox was lost: {error!r} {detail}"
-                    ) from error
+                    raise SessionCrashed(f"the test runner in the sandbox was lost: {error!r} {detail}") from error
         raise AssertionError("unreachable")
 
     def _connect(self) -> Channel:

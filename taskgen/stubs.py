@@ -77,7 +77,15 @@ def _statement(definition: Definition, kind: Stub) -> str:
 
 def _empty(header: str, docstring: str) -> str:
     hint = (header.rpartition("->")[2] if "->" in header else docstring).lower()
-    for word, value in (("dict", "{}"), ("mapping", "{}"), ("set", "set()"), ("tuple", "()"), ("str", "''"), ("bool", "False"), ("int", "0")):  # fmt: skip
+    for word, value in (
+        ("dict", "{}"),
+        ("mapping", "{}"),
+        ("set", "set()"),
+        ("tuple", "()"),
+        ("str", "''"),
+        ("bool", "False"),
+        ("int", "0"),
+    ):
         if re.search(rf"\b\w*{word}\w*\b", hint):
             return value
     return "[]"

@@ -43,37 +43,73 @@ SCHEMA = pa.schema(
             "deleted",
             pa.list_(
                 pa.struct(
-                    [("path", _STR), ("qualified_name", _STR), ("kind", _STR), ("signature", _STR)]
-                    + [("start_line", _INT), ("end_line", _INT), ("lines", _INT)]
+                    [
+                        ("path", _STR),
+                        ("qualified_name", _STR),
+                        ("kind", _STR),
+                        ("signature", _STR),
+                        ("start_line", _INT),
+                        ("end_line", _INT),
+                        ("lines", _INT),
+                    ]
                 )
             ),
         ),
         (
             "environment",
             pa.struct(
-                [("language", _STR), ("runtime", _STR), ("install", _STRS), ("requirements", _STRS)]
-                + [("build_command", _STR), ("test_command", _STR), ("timeout_s", _FLOAT), ("image", _STR)]
+                [
+                    ("language", _STR),
+                    ("runtime", _STR),
+                    ("install", _STRS),
+                    ("requirements", _STRS),
+                    ("build_command", _STR),
+                    ("test_command", _STR),
+                    ("timeout_s", _FLOAT),
+                    ("image", _STR),
+                ]
             ),
         ),
         (
             "checks",
             pa.struct(
-                [("n_runs", _INT), ("full_runs", _INT), ("flaky", _STRS), ("null_fails", _BOOL), ("stub_fails", _BOOL)]
-                + [("gold_passes", _BOOL), ("tree_restored", _BOOL), ("seconds", _FLOAT)]
+                [
+                    ("n_runs", _INT),
+                    ("full_runs", _INT),
+                    ("flaky", _STRS),
+                    ("null_fails", _BOOL),
+                    ("stub_fails", _BOOL),
+                    ("gold_passes", _BOOL),
+                    ("tree_restored", _BOOL),
+                    ("seconds", _FLOAT),
+                ]
             ),
         ),
         (
             "audit",
             pa.struct(
-                [("scanner_version", _STR), ("detectors", _STRS), ("bytes_scanned", _INT)]
-                + [("findings_removed", pa.list_(pa.struct([("detector", _STR), ("count", _INT)]))), ("thief_reward", _FLOAT)]
+                [
+                    ("scanner_version", _STR),
+                    ("detectors", _STRS),
+                    ("bytes_scanned", _INT),
+                    ("findings_removed", pa.list_(pa.struct([("detector", _STR), ("count", _INT)]))),
+                    ("thief_reward", _FLOAT),
+                ]
             ),
         ),
         (
             "difficulty",
             pa.struct(
-                [("policy", _STR), ("policy_version", _STR), ("n", _INT), ("passes", _INT), ("pass_at_1", _FLOAT)]
-                + [("interval", pa.list_(_FLOAT)), ("band", _STR), ("measured_at", _STR)]
+                [
+                    ("policy", _STR),
+                    ("policy_version", _STR),
+                    ("n", _INT),
+                    ("passes", _INT),
+                    ("pass_at_1", _FLOAT),
+                    ("interval", pa.list_(_FLOAT)),
+                    ("band", _STR),
+                    ("measured_at", _STR),
+                ]
             ),
         ),
         ("created_at", _STR),

@@ -142,7 +142,9 @@ class Validator:
 
     # -- runs ------------------------------------------------------------------------------------
 
-    def _run(self, files: Files, tests: frozenset[str] | None, *, stop_early: bool = False, shuffle: int | None = None) -> TestReport:
+    def _run(
+        self, files: Files, tests: frozenset[str] | None, *, stop_early: bool = False, shuffle: int | None = None
+    ) -> TestReport:
         baseline = self.survey.baseline
         wanted = self._passing if tests is None else tests
         slowest = max((baseline.seconds.get(test, 0.0) for test in wanted), default=0.0)

@@ -21,7 +21,7 @@ from taskgen.session import RunRequest, TestSession
 from taskgen.types import Outcome, RunStatus
 from tests.build_helpers import AREAS, make_project, write_repos
 
-HABITS = '''\
+HABITS = """\
 import os
 import subprocess
 import sys
@@ -81,9 +81,10 @@ def test_sees_a_pristine_tree():
     import shapes
 
     assert not hasattr(shapes, "CHANGED")
-'''
-SLEEPS = "import time\n\n\ndef test_first():\n    pass\n\n\ndef test_sleeps():\n    time.sleep(600)\n\n\ndef test_last():\n    pass\n"
-DIES = "import os\n\n\ndef test_first():\n    pass\n\n\ndef test_dies():\n    os._exit(0)\n\n\ndef test_last():\n    pass\n"
+"""
+AROUND = "import os\nimport time\n\n\ndef test_first():\n    pass\n\n\ndef {}\n\n\ndef test_last():\n    pass\n"
+SLEEPS = AROUND.format("test_sleeps():\n    time.sleep(600)")
+DIES = AROUND.format("test_dies():\n    os._exit(0)")
 FILE = "tests/test_habits.py"
 
 
@@ -93,9 +94,7 @@ def provider(build_cache: Path) -> SandboxProvider:
 
 
 @pytest.fixture(scope="module")
-def repository(
-    tmp_path_factory: pytest.TempPathFactory, build_cache: Path, provider: SandboxProvider
-) -> Repository:
+def repository(tmp_path_factory: pytest.TempPathFactory, build_cache: Path, provider: SandboxProvider) -> Repository:
     root = make_project(tmp_path_factory.mktemp("session") / "habits", {})
     spec = load_repos(write_repos(root.parent, {"path": str(root)}))[0]
     return prepare(spec, provider, build_cache, n_runs=2, seed=3, on_stage=lambda _: None)
@@ -174,7 +173,9 @@ def test_the_order_follows_the_seed(session: TestSession) -> None:
 
 
 def test_stop_early_ends_at_the_first_that_does_not_pass(session: TestSession) -> None:
-    report = session.run(RunRequest(files=habits(), select=frozenset({f"{FILE}::test_fails", f"{FILE}::test_error"}), stop_early=True))  # fmt: skip
+    report = session.run(
+        RunRequest(files=habits(), select=frozenset({f"{FILE}::test_fails", f"{FILE}::test_error"}), stop_early=True)
+    )
     assert len(report.results) == 1
 
 

@@ -34,7 +34,7 @@ from taskgen.types import SCHEMA_VERSION, Candidate, Evidence, Recipe, Rejection
 from taskgen.validation import Proven, Validator
 
 #: How long a stopped run waits for its threads.
-STOP_S = 20.0
+STOP_S = 10.0
 #: With less than this no result can be trusted: a test may have failed for want of room.
 MIN_FREE_BYTES = 64 << 20
 LITTLE_FREE_BYTES = 4 << 30
@@ -143,9 +143,7 @@ class _StoppableProvider:
         self.fingerprint, self.python, self.has_snapshot = inner.fingerprint, inner.python, inner.has_snapshot
         self._inner, self._stopper = inner, stopper
 
-    def create(
-        self, *, snapshot: str | None = None, network: bool = False, limits: Limits = DEFAULT_LIMITS
-    ) -> Sandbox:
+    def create(self, *, snapshot: str | None = None, network: bool = False, limits: Limits = DEFAULT_LIMITS) -> Sandbox:
         self._stopper.check()
         return self._stopper.watch(self._inner.create(snapshot=snapshot, network=network, limits=limits))
 

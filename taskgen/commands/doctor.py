@@ -27,8 +27,11 @@ def is_ready(probes: list[Probe]) -> bool:
 def _python() -> Probe:
     version = sys.version.split()[0]
     return Probe(
-        name="python", available=sys.version_info >= (3, 11), detail=f"{version} at {sys.executable}", hint="install Python 3.11 or newer"
-    )  # fmt: skip
+        name="python",
+        available=sys.version_info >= (3, 11),
+        detail=f"{version} at {sys.executable}",
+        hint="install Python 3.11 or newer",
+    )
 
 
 def _git() -> Probe:
@@ -41,8 +44,11 @@ def _git() -> Probe:
 def _ruff() -> Probe:
     found = (Path(sys.executable).parent / "ruff").exists() or shutil.which("ruff") is not None
     return Probe(
-        name="ruff", available=found, detail="found" if found else "not installed", hint="" if found else "pip install ruff"
-    )  # fmt: skip
+        name="ruff",
+        available=found,
+        detail="found" if found else "not installed",
+        hint="" if found else "pip install ruff",
+    )
 
 
 def _disk(cache: Path) -> Probe:

@@ -49,7 +49,8 @@ def _evidence(row: Mapping[str, Any]) -> RenderableType:
     for name in ("null_fails", "stub_fails", "gold_passes", "tree_restored"):
         table.add_row(name, "yes" if checks[name] else "NO")
     table.add_row("flaky tests set apart", ", ".join(checks["flaky"]) or "none")
-    table.add_row("audit", f"{', '.join(audit['detectors'])}; {audit['bytes_scanned']} bytes; reward of the thieves {audit['thief_reward']}")
+    table.add_row("audit", f"{', '.join(audit['detectors'])}; {audit['bytes_scanned']} bytes")
+    table.add_row("reward of the thieves", str(audit["thief_reward"]))
     table.add_row("seconds", f"{checks['seconds']:.1f}")
     return table
 

@@ -63,9 +63,7 @@ def _clusters(survey: Survey, recipe: Recipe) -> Iterator[Cluster]:
         if not 1 <= count(group) <= min(most, recipe.bounds.max_fail_to_pass):
             continue
         inside = {
-            (d.path, d.qualified_name): d
-            for d in (*survey.classes, *survey.functions)
-            if _belongs(survey, d, group)
+            (d.path, d.qualified_name): d for d in (*survey.classes, *survey.functions) if _belongs(survey, d, group)
         }
         for component in _components(inside, neighbours):
             key = frozenset(component)
@@ -117,9 +115,7 @@ def _components(inside: dict[Key, Definition], neighbours: dict[Key, set[Key]]) 
             key = queue.pop()
             component.append(key)
             near = [k for k in neighbours.get(key, ()) if k in left]
-            near += [
-                k for k in left if k[0] == key[0] and k[1].rpartition(".")[0] == key[1]
-            ]  # a class's methods
+            near += [k for k in left if k[0] == key[0] and k[1].rpartition(".")[0] == key[1]]  # a class's methods
             for k in near:
                 if k in left:
                     left.pop(k)
@@ -137,9 +133,7 @@ def _tests(survey: Survey, members: list[Definition]) -> int:
 def _promise(survey: Survey, cluster: Cluster) -> float:
     lines = sum(m.end_line - m.start_line + 1 for m in cluster.members)
     files = len({m.path for m in cluster.members})
-    shared = min(count(survey.tests_of(m) & cluster.group) for m in cluster.members) / max(
-        1, count(cluster.group)
-    )
+    shared = min(count(survey.tests_of(m) & cluster.group) for m in cluster.members) / max(1, count(cluster.group))
     return (
         1.5 * documented_share(survey, cluster.members)
         + size_score(lines, BEST_LINES)

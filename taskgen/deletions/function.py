@@ -27,7 +27,5 @@ def propose(survey: Survey, recipe: Recipe) -> Iterator[Proposal]:
         yield Proposal(
             deletion=surgery.deletion(),
             group=group,
-            score=score
-            + (1 if definition.docstring else 0)
-            - (0.5 if definition.name.startswith("_") else 0),
+            score=score + (1 if definition.docstring else 0) - (0.5 if definition.name.startswith("_") else 0),
         )

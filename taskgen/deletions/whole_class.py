@@ -25,6 +25,4 @@ def propose(survey: Survey, recipe: Recipe) -> Iterator[Proposal]:
             continue
         deletion = surgery.deletion()
         documented = documented_share(survey, [owner, *survey.members(owner)])
-        yield Proposal(
-            deletion=deletion, group=group, score=documented + size_score(deletion.n_lines, BEST_LINES)
-        )
+        yield Proposal(deletion=deletion, group=group, score=documented + size_score(deletion.n_lines, BEST_LINES))

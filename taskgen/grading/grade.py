@@ -59,9 +59,7 @@ def grade(task: Path, patch: bytes, provider: SandboxProvider, cache: Path) -> V
         return verdict(VerdictKind.UNRESOLVED, f"the patch does not apply: {error}")
     described = taskset.read_environment(row)
     key = _environment(row, described, workspace, provider, cache)
-    suite = Suite(
-        args=_arguments(described), test_timeout_s=TEST_TIMEOUT_S, run_timeout_s=described.timeout_s
-    )
+    suite = Suite(args=_arguments(described), test_timeout_s=TEST_TIMEOUT_S, run_timeout_s=described.timeout_s)
     tree = archive.pack({**patched, **tests}.values())
     wanted = frozenset(row["FAIL_TO_PASS"]) | frozenset(row["PASS_TO_PASS"])
     try:

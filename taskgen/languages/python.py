@@ -102,9 +102,7 @@ def test_requirements(tree: Reader) -> Sequence[str]:
     """Test extras and dependency groups of pyproject.toml, else setup.cfg's, tox.ini's or a requirements file."""
     project = _toml(tree)
     found = (
-        list(_pyproject_requirements(project))
-        or list(_setup_cfg_requirements(tree))
-        or list(_tox_requirements(tree))
+        list(_pyproject_requirements(project)) or list(_setup_cfg_requirements(tree)) or list(_tox_requirements(tree))
     )
     for path in tree.paths if not found else ():
         if _REQUIREMENT_FILES.search(path) and path.count("/") <= 1:
@@ -204,13 +202,17 @@ def _addopts(tree: Reader) -> list[str]:
     """The addopts of the first configuration that pytest would take."""
     pyproject = _toml(tree).get("tool", {}).get("pytest", {})
     found: Any = ""
-    for path, section in (("pytest.ini", "pytest"), (".pytest.ini", "pytest"), ("", ""), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest")):  # fmt: skip
+    for path, section in (
+        ("pytest.ini", "pytest"),
+        (".pytest.ini", "pytest"),
+        ("", ""),
+        ("tox.ini", "pytest"),
+        ("setup.cfg", "tool:pytest"),
+    ):
         if path and (config := _ini(tree, path)).has_section(section):
             found = config.get(section, "addopts", fallback="")
             break
         if not path and ("ini_options" in pyproject or pyproject):
             found = pyproject.get("ini_options", pyproject).get("addopts", "")
             break
-    return (
-        [str(word) for word in found] if isinstance(found, list) else shlex.split(str(found), comments=True)
-    )
+    return [str(word) for word in found] if isinstance(found, list) else shlex.split(str(found), comments=True)

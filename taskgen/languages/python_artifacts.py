@@ -17,7 +17,7 @@ LEFT_BEHIND = {"build", "dist", "__pycache__", ".eggs", "wheels"}
 
 def main(tree_list: str, out: str) -> None:
     with open(tree_list, "rb") as names:
-        own = set(os.fsdecode(name) for name in names.read().split(b"\0"))
+        own = {os.fsdecode(name) for name in names.read().split(b"\0")}
     for folder, folders, files in os.walk(WORKSPACE):
         relative = os.path.relpath(folder, WORKSPACE)
         folders[:] = [name for name in folders if name not in LEFT_BEHIND]

@@ -41,7 +41,7 @@ def remove_tests(files: Mapping[str, PythonFile], tests: Iterable[str]) -> dict[
     for path, edit in edits.items():
         if not any(_remaining_tests(edit)) and not _imported_elsewhere(files, path):
             edit.remove_everything()
-    while any([_remove_unused(files, edits, path) for path in list(edits)]):
+    while sum(_remove_unused(files, edits, path) for path in list(edits)):
         pass
     for path, edit in edits.items():
         _remove_empty_classes(files, edits, path)

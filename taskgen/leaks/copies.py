@@ -49,5 +49,7 @@ def _bodies(project: PythonProject, deletion: Deletion) -> Iterator[tuple[Defini
 def _telling(lines: Iterable[bytes]) -> Iterator[bytes]:
     for line in lines:
         text = b" ".join(line.split())
-        if len(text) >= MIN_LINE_CHARS and not text.startswith((b"#", b"import ", b"from ", b"return self", b"raise Not")):
+        if len(text) >= MIN_LINE_CHARS and not text.startswith(
+            (b"#", b"import ", b"from ", b"return self", b"raise Not")
+        ):
             yield text

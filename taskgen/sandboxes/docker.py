@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import docker  # type: ignore[import-untyped]  # the SDK has no types
-from docker.errors import ImageNotFound  # type: ignore[import-untyped]
+import docker  # the SDK has no types
+from docker.errors import ImageNotFound
 
 from taskgen.errors import SandboxUnavailable
 from taskgen.process import BoundedKeeper

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import requests
-from docker.errors import DockerException, ImageNotFound  # type: ignore[import-untyped]
+from docker.errors import DockerException, ImageNotFound
 
 from taskgen.errors import SandboxUnavailable
 from taskgen.sandbox import UID
