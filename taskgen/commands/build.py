@@ -266,7 +266,7 @@ def _repository(spec: RepoSpec, run: _Run) -> RepoSummary:
         raise
     except TaskgenError as error:
         run.stopper.check()  # a sandbox that was closed under us is not a fault
-        _must_have_room(run, str(error))
+        _must_have_room(run, str(error.args[0]))
         summary.error = f"{stage}: {error}"
     except OSError as error:
         with disk_faults(Path(error.filename or run.cache)):
@@ -275,14 +275,14 @@ def _repository(spec: RepoSpec, run: _Run) -> RepoSummary:
 
 
 def _must_have_room(run: _Run, message: str) -> None:
-    """Raises StoreError if a failure came of a full disk: its message says so, and there is little room indeed."""
-    for folder in (run.cache, run.out):
-        free = shutil.disk_usage(folder).free
-        if free < MIN_FREE_BYTES or (free < LITTLE_FREE_BYTES and os.strerror(errno.ENOSPC) in message):
-            raise StoreError(
-                f"the disk of {folder} is full ({free >> 20} MiB are free)\n  {message}",
-                hint="free some space there, or choose another folder (--out, TASKGEN_CACHE), and repeat the command",
-            )
+    """Raises StoreError if a failure came of a full disk: there is no room, or there is little and the message says so."""
+    free = shutil.disk_usage(run.cache).free
+    says_so = os.strerror(errno.ENOSPC) in message or "disk full" in message
+    if free < MIN_FREE_BYTES or (free < LITTLE_FREE_BYTES and says_so):
+        raise StoreError(
+            f"the disk of {run.cache} is full ({free >> 20} MiB are free)\n  {message}",
+            hint="free some space there, or name another cache with TASKGEN_CACHE, and repeat the command",
+        )
 
 
 # -- candidates ----------------------------------------------------------------------------------------

@@ -59,12 +59,15 @@ def _clusters(survey: Survey, recipe: Recipe) -> Iterator[Cluster]:
     seen: set[frozenset[Key]] = set()
     neighbours = _neighbours(survey)
     most = recipe.bounds.max_suite_share * count(survey.passing)
+    known = [
+        ((d.path, d.qualified_name), d, tests, MIN_PRECISION * count(tests))
+        for d in (*survey.classes, *survey.functions)
+        if (tests := survey.tests_of(d))
+    ]
     for group in _groups(survey):
         if not 1 <= count(group) <= min(most, recipe.bounds.max_fail_to_pass):
             continue
-        inside = {
-            (d.path, d.qualified_name): d for d in (*survey.classes, *survey.functions) if _belongs(survey, d, group)
-        }
+        inside = {key: d for key, d, tests, enough in known if (tests & group).bit_count() >= enough}
         for component in _components(inside, neighbours):
             key = frozenset(component)
             members = [inside[k] for k in component if (k[0], k[1].rpartition(".")[0]) not in component]
