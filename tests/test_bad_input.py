@@ -490,13 +490,13 @@ def _resize(disk: Path, size: str) -> None:
 
 
 def _is_disk_fault(ended: Ended, disk: Path) -> bool:
-    full = re.search(rf"^error: .*(no space is left on the disk|the disk of {disk}\S* is full)", ended.stderr, re.M)
+    full = re.search(r"^error: .*(no space is left on the disk|the disk of \S+ is full).*$", ended.stderr, re.M)
     return ended.code == 1 and full is not None and "hint: free some space" in ended.stderr and str(disk) in full[0]
 
 
 def test_out_on_a_full_disk(odd_build: OddBuild, small_disk: Path) -> None:
     out = small_disk / "out"
-    for size in ("16k", "48k", "64k", "96k", "128k"):
+    for size in ("16k", "64k", "128k"):
         _resize(small_disk, size)
         ended = taskgen(*_good_only(odd_build, out), cache=odd_build.cache)
         assert _is_disk_fault(ended, small_disk), (size, ended)

@@ -275,7 +275,7 @@ def _repository(spec: RepoSpec, run: _Run) -> RepoSummary:
 
 
 def _must_have_room(run: _Run, message: str) -> None:
-    """Raises StoreError if a failure came of a full disk: there is no room, or there is little and the message says so."""
+    """Raises StoreError if a failure came of a full disk: there is no room, or little, and the message says so."""
     free = shutil.disk_usage(run.cache).free
     says_so = os.strerror(errno.ENOSPC) in message or "disk full" in message
     if free < MIN_FREE_BYTES or (free < LITTLE_FREE_BYTES and says_so):

@@ -101,11 +101,11 @@ class FileEdits:
             if not line.strip().startswith(b"#") or indent != node.start_point[1] or line.startswith(b"#!"):
                 break
             start = previous
-        self.cut(*self._with_blank_lines(start, end))
+        self.cut(*self._with_blank_lines(start, end, node.start_point[1]))
 
-    def _with_blank_lines(self, start: int, end: int) -> tuple[int, int]:
+    def _with_blank_lines(self, start: int, end: int, column: int) -> tuple[int, int]:
         """Add blank lines around whole lines [start, end), so that the wider of the two gaps is left; at the end of
-        the file none."""
+        the file none. ``column`` is that of the definition."""
         source = self.file.source
         stops = [end]
         while stops[-1] < len(source):
@@ -118,7 +118,11 @@ class FileEdits:
         if stops[-1] == len(source):
             return (source.find(b"\n", before, start) + 1 if before else 0), stops[-1]
         above = source.count(b"\n", before, start) - 1
-        return start, stops[min(above, len(stops) - 1)] if above > 0 else stops[-1]
+        following = source[stops[-1] : stops[-1] + column + 1]
+        ends_block = len(following) - len(following.lstrip(b" \t")) < column
+        if above <= 0 and not ends_block:
+            return start, stops[-1]
+        return start, stops[min(max(above, 0), len(stops) - 1)]
 
     def remove_body(self, definition: Definition, *, keep_docstring: bool) -> None:
         """Replace a function's body by ``raise NotImplementedError``."""
@@ -178,12 +182,12 @@ class FileEdits:
         if not left:
             self.remove_statement(statement)
             return
-        self.remove_element(imported.part)
-        if statement.children[-1].type != ")" and all(p.start_byte < imported.part.start_byte for p in left):
+        comma = left[-1].next_sibling
+        if statement.children[-1].type == ")" or left[-1].start_byte > imported.part.start_byte:
+            self.remove_element(imported.part)
+        elif comma is not None:
             # `import a, b` without b must not end in a comma.
-            comma = left[-1].next_sibling
-            if comma is not None and comma.type == ",":
-                self.cut(comma.start_byte, imported.part.end_byte)
+            self.cut(comma.start_byte, imported.part.end_byte)
 
     # -- spans and fillers -----------------------------------------------------------------------
 

@@ -32,6 +32,11 @@ def preload() -> None:
     """Import what every run needs. Plugins that live in the workspace are left for the run itself."""
     import coverage  # noqa: F401
     import pytest  # noqa: F401
+    from _pytest.assertion.rewrite import AssertionRewritingHook
+
+    # pytest warns of plugins that were loaded before it could rewrite their asserts; where warnings are errors,
+    # that would be the end of the run. Their asserts are nobody's concern here.
+    AssertionRewritingHook._warn_already_imported = lambda self, name: None  # type: ignore[method-assign]
 
     for entry in metadata.entry_points(group="pytest11"):
         spec = None

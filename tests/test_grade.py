@@ -1,0 +1,103 @@
+"""Grading: verdicts on honest, partial and cheating patches; what is refused before anything runs."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.build_helpers import make_project, read_archive, taskgen, tasks_of, write_repos
+
+OTHER = """\
+diff --git a/{path} b/{path}
+new file mode 100644
+--- /dev/null
++++ b/{path}
+@@ -0,0 +1 @@
++{line}
+"""
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory, build_cache: Path, bubblewrap: None) -> Path:
+    folder = tmp_path_factory.mktemp("grade")
+    repos = write_repos(folder, {"path": str(make_project(folder / "demo"))})
+    ended = taskgen("build", repos, "--out", folder / "set", cache=build_cache)
+    assert ended.code == 0, ended.stderr
+    rows = {folder: json.loads((folder / "task.json").read_text()) for folder in tasks_of(folder / "set")}
+    found = [t for t, row in rows.items() if [d["qualified_name"] for d in row["deleted"]] == ["rectangle"]]
+    return found[0]
+
+
+def verdict(task: Path, patch: str, cache: Path, folder: Path) -> dict[str, object]:
+    file = folder / "a.patch"
+    file.write_text(patch)
+    ended = taskgen("grade", task, file, "--json", cache=cache)
+    assert ended.code == (0 if '"resolved"' in ended.stdout else 4), ended.stderr
+    return ended.json()
+
+
+def patch_for(task: Path, *lines: str) -> str:
+    """A patch that writes the body of ``rectangle``."""
+    old = read_archive(task / "workspace.tar.zst")["shapes/areas.py"].decode()
+    new = old.replace("    raise NotImplementedError\n", "".join(f"    {line}\n" for line in lines), 1)
+    diff = difflib.unified_diff(old.splitlines(True), new.splitlines(True), "a/shapes/areas.py", "b/shapes/areas.py")
+    return "diff --git a/shapes/areas.py b/shapes/areas.py\n" + "".join(diff)
+
+
+def test_an_answer_in_other_words_resolves(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    patch = patch_for(task, "if min(width, height) < 0:", '    raise ValueError("no")', "return height * width")
+    found = verdict(task, patch, build_cache, tmp_path)
+    assert (found["kind"], found["failed"]) == ("resolved", {})
+
+
+def test_half_an_answer_does_not(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    found = verdict(task, patch_for(task, "return height * width"), build_cache, tmp_path)
+    assert found["kind"] == "unresolved"
+    assert found["failed"] == {"tests/test_areas.py::test_rectangle_refuses_negative_sides": "failed"}
+
+
+def test_skipping_is_no_pass(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    found = verdict(task, patch_for(task, "import unittest", "raise unittest.SkipTest('later')"), build_cache, tmp_path)
+    assert found["kind"] == "unresolved"
+    assert set(found["failed"].values()) == {"skipped"}  # type: ignore[attr-defined]
+
+
+def test_ending_the_process_with_code_0_is_no_pass(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    found = verdict(task, patch_for(task, "import os", "os._exit(0)"), build_cache, tmp_path)
+    assert found["kind"] == "unresolved"
+    assert set(found["failed"].values()) <= {"crashed", "missing"}  # type: ignore[attr-defined]
+
+
+def test_a_patch_that_does_not_apply_is_unresolved(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    patch = patch_for(task, "return 1").replace("-    raise NotImplementedError", "-    raise SomethingElse")
+    found = verdict(task, patch, build_cache, tmp_path)
+    assert found["kind"] == "unresolved"
+    assert "does not apply" in str(found["reason"])
+
+
+@pytest.mark.parametrize("path", ["tests/test_areas.py", "tests/helper.py", "conftest.py", "shapes/test_x.py"])
+def test_test_files_are_refused(task: Path, build_cache: Path, tmp_path: Path, path: str) -> None:
+    file = tmp_path / "a.patch"
+    file.write_text(OTHER.format(path=path, line="x = 1"))
+    ended = taskgen("grade", task, file, cache=build_cache)
+    assert ended.code == 1
+    assert path in ended.stderr
+
+
+def test_the_verdict_is_the_same_without_the_environment_of_the_build(task: Path, tmp_path: Path) -> None:
+    """A task set that moved to another machine carries all that grading needs."""
+    ended = taskgen("grade", task, "--gold", "--json", cache=tmp_path / "empty-cache")
+    assert ended.json()["kind"] == "resolved"
+
+
+def test_a_task_of_another_version_is_refused(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "task"
+    copy.mkdir()
+    row = json.loads((task / "task.json").read_text())
+    (copy / "task.json").write_text(json.dumps({**row, "schema_version": 99}))
+    ended = taskgen("show", copy, cache=build_cache)
+    assert ended.code == 1
+    assert "schema_version is 99" in ended.stderr
