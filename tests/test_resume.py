@@ -160,7 +160,8 @@ def _kill(command: Sequence[str | Path], cache: Path, text: str, delay_s: float)
     build.wait_for(text)
     time.sleep(delay_s)
     alive = build.process.poll() is None
-    os.killpg(build.process.pid, signal.SIGKILL)
+    if alive:
+        os.killpg(build.process.pid, signal.SIGKILL)
     said = build.end()
     assert "error" not in said, said
     return alive

@@ -12,7 +12,7 @@ from taskgen.syntax import Parsed
 
 _FUNCTIONS = {"function_definition", "lambda"}
 _COMPREHENSIONS = {"list_comprehension", "set_comprehension", "dictionary_comprehension", "generator_expression"}
-_IMPORTS = {"import_statement", "import_from_statement"}
+_BIND_AT_END = {"assignment", "function_definition", "class_definition"}
 
 
 class Scope(Enum):
@@ -29,6 +29,7 @@ class Scopes:
     def __init__(self, parsed: Parsed) -> None:
         self._parsed = parsed
         self._bound: dict[int, frozenset[str]] = {}
+        self._classes: dict[int, dict[str, int]] = {}
 
     def of(self, node: Node, name: str) -> Scope:
         """The scope that binds ``name`` as it is read at ``node`` (names that nobody binds are global)."""
@@ -42,7 +43,7 @@ class Scopes:
             elif scope.type in _COMPREHENSIONS and name in self._names(scope):
                 return Scope.LOCAL
             elif scope.type == "class_definition" and child == scope.child_by_field_name("body"):
-                if not hidden and name in self._names(scope):
+                if not hidden and self._members(scope).get(name, node.start_byte) < node.start_byte:
                     return Scope.MEMBER
                 hidden = True  # members of classes further out cannot be read from here
             child = scope
@@ -54,6 +55,18 @@ class Scopes:
     def _names(self, scope: Node) -> frozenset[str]:
         if (known := self._bound.get(scope.id)) is None:
             known = self._bound[scope.id] = self._bindings(scope)
+        return known
+
+    def _members(self, scope: Node) -> dict[str, int]:
+        """The names that a class's body binds, and from which byte on; before that they mean something else."""
+        if (known := self._classes.get(scope.id)) is None:
+            known = self._classes[scope.id] = {}
+            body = scope.child_by_field_name("body")
+            for node in _own(body) if body is not None else ():
+                for name in bound(node):
+                    end = node.end_byte if node.type in _BIND_AT_END else name.end_byte
+                    text = self._parsed.text(name).split(".")[0]
+                    known[text] = min(known.get(text, end), end)
         return known
 
     def _bindings(self, scope: Node) -> frozenset[str]:

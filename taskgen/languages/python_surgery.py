@@ -14,7 +14,7 @@ from taskgen import syntax
 from taskgen.languages.python_dead import dead_definitions, dead_imports
 from taskgen.languages.python_edits import FileEdits
 from taskgen.languages.python_project import PythonProject, Symbol
-from taskgen.languages.python_syntax import PythonFile, Use
+from taskgen.languages.python_syntax import ImportedName, PythonFile, Use
 from taskgen.types import Definition, Deleted, Deletion, Removal
 
 _COLLECTIONS = {"list", "tuple", "set", "dictionary"}
@@ -128,8 +128,8 @@ class Surgery:
                 continue
             self._seen.add(alias)
             file = self.project.sources[alias.path]
-            if imported is not None and not self.is_removed(alias.path, imported.statement):
-                self._of(file.path).remove_import(imported)
+            if imported is not None:
+                self._remove_import(file, imported)
             for use in file.uses.get(alias.name, ()):
                 if use.attribute_of is None:
                     self._repair(file, use)
@@ -145,11 +145,22 @@ class Surgery:
                 target = f"{module}.{imported.name}" if imported.name is not None else module
                 direct = self.project.paths.get(module) == path
                 if (direct or self.project.paths.get(target) == path) and not self.is_removed(file.path, imported.part):
-                    self._of(file.path).remove_import(imported)
+                    self._remove_import(file, imported)
+                    if imported.name is not None and direct:
+                        self._forget(Symbol(path=file.path, name=imported.local))
                     for use in file.uses.get(imported.local, ()):
                         if use.attribute_of is None and aliases.get(imported.local) == path:
                             self._repair(file, use)
             self._remove_star_imports(file, path)
+
+    def _remove_import(self, file: PythonFile, imported: ImportedName) -> None:
+        """Remove an import; in a function, what it is imported for, since the uses of a local name are not known."""
+        if self.is_removed(file.path, imported.part):
+            return
+        if _at_top(imported.statement):
+            self._of(file.path).remove_import(imported)
+        else:
+            self._repair(file, Use(name=imported.local, node=imported.part, attribute_of=None))
 
     def _remove_star_imports(self, file: PythonFile, path: str) -> None:
         for node in file.parsed.root.named_children:
