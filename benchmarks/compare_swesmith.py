@@ -36,6 +36,7 @@ from typing import Any
 from swesmith_procedure import Meter
 
 from taskgen import candidates
+from taskgen import repository as repository_module
 from taskgen.cli import cache_folder
 from taskgen.config import find_data, load_recipes, load_repos, split_pin
 from taskgen.packing import pack
@@ -54,6 +55,7 @@ SWESMITH_OPTIONS = "--disable-warnings --color=no --tb=no --verbose"
 DEFAULT_REPOS = ("boltons==26.2.0", "tabulate==0.10.0")
 #: Runs of the pristine suite, as ``taskgen build`` does them.
 BASELINE_RUNS = 3
+ONCE = ("environment_cpu_s", "baseline_cpu_s")
 Json = dict[str, Any]
 
 
@@ -98,7 +100,15 @@ class Trial:
     alone: int = 0
 
 
-class RecordingSession(TestSession):
+class CountedSession(TestSession):
+    """A session whose CPU does not vanish with its sandbox."""
+
+    def close(self) -> None:
+        Meter.before_kill()
+        super().close()
+
+
+class RecordingSession(CountedSession):
     """Remembers each run."""
 
     def __init__(self, repository: Repository) -> None:
@@ -155,7 +165,8 @@ def _repo_spec(pin: str) -> RepoSpec:
 
 def _prepared(job: Json, meter: Meter) -> tuple[Repository, dict[str, float]]:
     """The repository, and the CPU of each stage of making it ready."""
-    cache, costs = Path(job["cache"]), {}
+    cache, costs = Path(job["cache"]), dict[str, float]()
+    setattr(repository_module, "TestSession", CountedSession)  # noqa: B010 - the baseline's sessions, too
     provider = select("bubblewrap", cache)
     meter.lap()
     stage = "probe"
@@ -341,6 +352,8 @@ def compare(pin: str, options: argparse.Namespace) -> Json:
         if not options.no_swesmith:
             _say(f"{pin}: SWE-smith")
             report = _run_swesmith(swesmith_python(cache), pin, prepared, options, scratch)
+            if report["reference_cpu_s"] < prepared["suite_cpu_s"] / 3:
+                raise SystemExit(f"SWE-smith's reference run took {report['reference_cpu_s']:.2f} CPU s: not counted")
             columns.append(swesmith_column(report))
         for name in options.modes:
             _say(f"{pin}: {MODES[name].title}")
@@ -353,13 +366,16 @@ def compare(pin: str, options: argparse.Namespace) -> Json:
     return {"repo": pin, **known, **once, "columns": columns}
 
 
-def _first_costs(cache: Path, prepared: Json) -> dict[str, float]:
+def _first_costs(cache: Path, prepared: Json) -> Json:
     """What the environment and the baseline cost when they were made, perhaps by an earlier run."""
     record = cache / "compare-swesmith" / f"{prepared['key']}.json"
-    if not record.exists():
-        record.parent.mkdir(exist_ok=True)
-        record.write_text(json.dumps({k: prepared[k] for k in ("environment_cpu_s", "baseline_cpu_s")}))
-    return dict(json.loads(record.read_text()))
+    known = json.loads(record.read_text()) if record.exists() else {}
+    # What was taken from the cache cost next to nothing, and says nothing.
+    measured = {key: prepared[key] for key in ONCE if prepared[key] > prepared["suite_cpu_s"]}
+    known = {**dict.fromkeys(ONCE), **known, **measured}
+    record.parent.mkdir(exist_ok=True)
+    record.write_text(json.dumps(known))
+    return known
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -398,6 +414,10 @@ def taskgen_column(mode: Mode, report: Json, suite_cpu_s: float) -> Json:
         validation=report["validation_cpu_s"] + report["packing_cpu_s"],
     )
     confirmed = [t for t in trials if t["agreed"] is not None]
+    spent = sum(cpu for t in trials for kind, cpu in t["runs_cpu_s"].items() if kind != "first touched")
+    if report["validation_cpu_s"] < 0.98 * spent:
+        counted = report["validation_cpu_s"]
+        raise SystemExit(f"{mode.title}: {counted:.1f} CPU s counted, but its runs alone took {spent:.1f}")
     runs: Counter[str] = Counter()
     for trial in trials:
         runs.update({kind: spent for kind, spent in trial["runs_cpu_s"].items() if kind != "first touched"})
@@ -507,10 +527,11 @@ def _heading(result: Json) -> str:
     theirs = "".join(
         f", SWE-smith's reference run {c['reference_cpu_s']:.1f}" for c in result["columns"] if "reference_cpu_s" in c
     )
+    environment, baseline = (_number(result[key], ".1f") for key in ONCE)
     return (
         f"{result['repo']}: {result['passing']} passing tests, {result['suite_cpu_s']:.2f} CPU s a suite\n"
-        f"once a repository, not charged, CPU s: environment {result['environment_cpu_s']:.1f} (shared), "
-        f"taskgen's baseline {result['baseline_cpu_s']:.1f} ({BASELINE_RUNS} suites and one for coverage){theirs}"
+        f"once a repository, not charged, CPU s: environment {environment} (shared), "
+        f"taskgen's baseline {baseline} ({BASELINE_RUNS} suites and one for coverage){theirs}"
     )
 
 

@@ -7,7 +7,7 @@ empty baseline instead.
 
 Exit status 4 when the peak is above the limit.
 
-Example: python benchmarks/memory.py --repo sympy==1.14.0
+Example: python benchmarks/memory.py --repo networkx==3.6.1
 """
 
 from __future__ import annotations
@@ -57,20 +57,11 @@ class Stages:
     def done(self, name: str, note: str = "") -> None:
         gc.collect()
         now = time.process_time()
-        row = {
-            "stage": name,
-            "resident": resident_bytes(),
-            "peak": peak_bytes(),
-            "cpu_s": now - self._cpu,
-            "note": note,
-        }
+        resident, peak, spent = resident_bytes(), peak_bytes(), now - self._cpu
         self._cpu = now
-        self.rows.append(row)
-        print(
-            f"{name:<14}{row['resident'] / 2**20:>9.0f} MiB now{row['peak'] / 2**20:>9.0f} MiB peak"
-            f"{row['cpu_s']:>9.1f} CPU s  {note}",
-            flush=True,
-        )
+        self.rows.append({"stage": name, "resident": resident, "peak": peak, "cpu_s": spent, "note": note})
+        sizes = f"{resident / 2**20:>9.0f} MiB now{peak / 2**20:>9.0f} MiB peak"
+        print(f"{name:<14}{sizes}{spent:>9.1f} CPU s  {note}", flush=True)
 
 
 def made_up_baseline(project: PythonProject, n_tests: int, seed: int) -> Baseline:
@@ -135,7 +126,7 @@ def main() -> None:
     """Parse the options, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--repo", default="networkx==3.4.2", metavar="NAME==VERSION", help="an sdist of PyPI (default: %(default)s)"
+        "--repo", default="networkx==3.6.1", metavar="NAME==VERSION", help="an sdist of PyPI (default: %(default)s)"
     )
     parser.add_argument("--tests", type=int, default=5000, help="tests of the made-up baseline (default: %(default)s)")
     parser.add_argument("--no-coverage", action="store_true", help="an empty baseline: no test at all")

@@ -1,3 +1,4 @@
+# mypy: disable-error-code=import-not-found
 """SWE-smith's procedural pipeline on one local tree: generate, collect, validate a sample, report as JSON.
 
 Its own code does the work (``swesmith.bug_gen.procedural.generate``, ``swesmith.bug_gen.collect_patches``,
@@ -34,29 +35,64 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Meter:
-    """CPU of this process and of everything that it started, orphans included."""
+    """CPU of this process and of everything that it started, sandboxes included.
+
+    The kernel hands CPU up from child to parent, but not in two cases that sandboxes bring about. bwrap may end
+    before the first process of its pid namespace is reaped: we become the parent of such orphans and reap them. And
+    a namespace that is killed takes the CPU of all but its first process with it: ``before_kill`` notes that.
+    """
+
+    _lost_s = 0.0
 
     def __init__(self) -> None:
-        # A sandbox that is killed leaves its first process behind: as its new parent we are told its CPU.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._last = self.read()
 
-    @staticmethod
-    def read() -> float:
-        """CPU seconds so far, of ended and reaped processes and this one."""
-        spent = 0.0
+    @classmethod
+    def read(cls) -> float:
+        """CPU seconds so far, of this process and of those that were reaped or noted."""
+        spent = cls._lost_s
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
             usage = resource.getrusage(who)
             spent += usage.ru_utime + usage.ru_stime
         return spent
 
-    def lap(self, *, reap: bool = True) -> float:
-        """CPU seconds since the last lap. ``reap``: nothing runs any more, so wait for what was killed."""
-        if reap:
-            reap_all()
+    @classmethod
+    def before_kill(cls) -> None:
+        """Note the CPU of all processes below this one that live in a pid namespace, its first one left out."""
+        cls._lost_s += sum(spent for pid, spent in _descendants() if _dies_unseen(pid))
+
+    def lap(self) -> float:
+        """CPU seconds since the last lap; nothing may be running any more."""
+        reap_all()
         now = self.read()
         spent, self._last = now - self._last, now
         return spent
+
+
+def _descendants() -> Iterator[tuple[int, float]]:
+    """(pid, CPU seconds with those of its reaped children) of each process below this one."""
+    tick = os.sysconf("SC_CLK_TCK")
+    below, spent = dict[int, list[int]](), dict[int, float]()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            below.setdefault(int(fields[1]), []).append(int(folder.name))
+            spent[int(folder.name)] = sum(map(int, fields[11:15])) / tick
+    queue = below.get(os.getpid(), [])
+    while queue:
+        pid = queue.pop()
+        yield pid, spent[pid]
+        queue += below.get(pid, [])
+
+
+def _dies_unseen(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                ours, *inner = line.split()[1:]
+                return bool(ours and inner) and inner[-1] != "1"
+    return False
 
 
 def reap_all(within_s: float = 10.0) -> None:
@@ -92,9 +128,11 @@ class CopyRunner:
         folder = log_dir / run_id / instance_id
         folder.mkdir(parents=True, exist_ok=True)
         logger = setup_logger(instance_id, folder / "run_instance.log")
-        before = Meter.read()
         if patch is None:
+            reap_all()
+            before = Meter.read()
             timed_out = self._run(self._pristine, instance, run_id, folder, timeout)
+            reap_all()
             self.reference_cpu_s += Meter.read() - before
             return logger, timed_out
         copy = self._work / "copy"
@@ -140,6 +178,7 @@ def _bounded(argv: Sequence[str], timeout: int) -> tuple[str, bool]:
     try:
         return process.communicate(timeout=timeout)[0].decode("utf-8", "replace"), False
     except subprocess.TimeoutExpired:
+        Meter.before_kill()
         os.killpg(process.pid, signal.SIGKILL)
         return process.communicate()[0].decode("utf-8", "replace"), True
 

@@ -189,13 +189,11 @@ def outline(file: PythonFile, definition: Definition, used: frozenset[str], inde
         lines += [f'{inner}"""{doc[0]}', *(f"{inner}{line}".rstrip() for line in doc[1:])]
         lines[-1] += '"""' if len(doc) == 1 else ""
         lines += [f'{inner}"""'] if len(doc) > 1 else []
-    members = (
-        [d for d in file.definitions if d.owner == definition.qualified_name] if definition.kind == "class" else []
-    )
-    for member in members:
-        if not _is_private(member) or member.name in used:
-            lines += ["", outline(file, member, used, inner)]
-    if definition.kind != "class" or not (definition.docstring or members):
+    members = [d for d in file.definitions if definition.kind == "class" and d.owner == definition.qualified_name]
+    shown = [member for member in members if not _is_private(member) or member.name in used]
+    for member in shown:
+        lines += ["", outline(file, member, used, inner)]
+    if definition.kind != "class" or not (definition.docstring or shown):
         lines.append(f"{inner}...")
     return "\n".join(lines)
 

@@ -118,7 +118,7 @@ def git(
     except CommandError as error:
         if "No space left on device" in error.stderr:
             raise StoreError(
-                f"no space is left on the disk of {bare or cwd or "the cache"}",
+                f"no space is left on the disk of {bare or cwd or 'the cache'}",
                 hint="free some space there, or choose another folder for the cache",
             ) from error
         raise

@@ -15,6 +15,8 @@ from taskgen.errors import PrerequisiteError
 
 #: Undefined names and exports, unused imports and variables, redefinitions, misplaced statements, syntax errors.
 RULES = "F401,F821,F822,F823,F811,F841,F704,F706,F701,F702,E9"
+#: A finding takes about a kilobyte; cut output could not be read.
+OUTPUT_BYTES = 256 << 20
 
 
 def findings(files: Mapping[str, bytes]) -> Counter[tuple[str, str, str]]:
@@ -31,7 +33,7 @@ def findings(files: Mapping[str, bytes]) -> Counter[tuple[str, str, str]]:
             safepath.write_file(root, path, source, executable=False)
         argv = [_ruff(), "check", "--isolated", "--no-cache", "--exit-zero", "--select", RULES, "--ignore-noqa",
                 "--output-format", "json", "--target-version", "py311", "."]  # fmt: skip
-        found = json.loads(process.check(argv, cwd=root, timeout_s=120.0))
+        found = json.loads(process.check(argv, cwd=root, timeout_s=120.0, output_bytes=OUTPUT_BYTES))
         return Counter(
             (str(Path(item["filename"]).relative_to(root.resolve())), str(item["code"]), str(item["message"]))
             for item in found

@@ -38,7 +38,9 @@ def write(
     items = facts.pieces(project, deletion, used)
     if not items:
         return None
-    main = max(items, key=lambda p: (not p.qualified_name.rpartition(".")[2].startswith("_"), len(p.outline)))
+    main = max(
+        items, key=lambda p: (p.file_gone, not p.qualified_name.rpartition(".")[2].startswith("_"), len(p.outline))
+    )
     owners = {p.qualified_name.rpartition(".")[0] for p in items}
     try:
         text = (

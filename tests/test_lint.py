@@ -47,6 +47,10 @@ def test_the_configuration_of_the_repository_is_not_read() -> None:
     assert lint.findings(files)["m.py", "F401", "`os` imported but unused"] == 1
 
 
+def test_thousands_of_findings_are_read_whole() -> None:
+    assert lint.findings({"m.py": b"".join(b"x = undefined_%d\n" % n for n in range(9000))}).total() == 9000
+
+
 def test_no_files() -> None:
     assert lint.new_findings({}, {}) == []
 

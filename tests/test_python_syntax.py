@@ -214,6 +214,11 @@ def test_members_named_in_their_class_are_its_attributes() -> None:
     }
 
 
+def test_a_name_is_no_member_before_its_class_binds_it() -> None:
+    text = "class C:\n    policy = policy.default\n    x = policy\n"
+    assert uses(text) == {("policy", None), ("default", "policy"), ("policy", "cls")}
+
+
 def test_names_in_case_patterns() -> None:
     text = """\
     def f(x):

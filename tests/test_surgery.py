@@ -67,6 +67,13 @@ def test_names_go_through_star_imports() -> None:
     assert text_of(deletion, "pkg/m.py") == "__all__ = ['g']\n\n\ndef g(): pass\n"
 
 
+def test_an_import_in_a_function_takes_the_function_with_it() -> None:
+    files = {"m.py": "def f(): pass\n", "n.py": "def g():\n    from m import f\n    return f()\n\n\nx = 1\n"}
+    assert text_of(remove(files, "m.py", "f"), "n.py") == "x = 1\n"
+    with pytest.raises(Irreparable):
+        remove(files, "m.py", "f", shared=(("n.py", 3),))
+
+
 def test_a_script_that_imports_it_makes_it_irreparable() -> None:
     with pytest.raises(Irreparable, match="setup.py imports f"):
         remove({"m.py": "def f(): pass\n", "setup.py": "from m import f\n"}, "m.py", "f")
@@ -284,6 +291,13 @@ def test_a_module_goes_with_all_imports_of_it() -> None:
     assert text_of(deletion, "pkg/__init__.py") == "from . import n\n\n__all__ = ['g']\n\nfrom .n import g\n"
     assert text_of(deletion, "pkg/n.py").strip() == "def g(): pass"
     assert deletion.removed_lines["pkg/m.py"] == {1, 4}
+
+
+def test_what_a_module_took_from_elsewhere_is_forgotten_with_it() -> None:
+    files = {"a.py": "from os import sep\n\n\ndef f(): pass\n", "b.py": "from a import sep\n\nx = [sep, 1]\n"}
+    surgery = operate(project_of(files))
+    surgery.remove_file("a.py")
+    assert text_of(surgery.deletion(), "b.py") == "\nx = [1]\n"
 
 
 def test_a_packages_init_cannot_go() -> None:

@@ -72,7 +72,8 @@ class Survey:
         """Functions and methods with a body that tests run.
 
         Left out: overloads and abstract ones; names that are defined twice (properties with setters, conditional
-        definitions: nothing to cut cleanly); and what runs at import, where a missing body breaks everything.
+        definitions: nothing to cut cleanly); what runs at import, where a missing body breaks everything; and what
+        defines names of the module.
         """
         times = Counter((d.path, d.qualified_name) for f in self.project.sources.values() for d in f.definitions)
         return tuple(
@@ -83,7 +84,12 @@ class Survey:
             and self.tests_of(d)
             and not _NOT_FEATURES.search(d.signature)
             and not self._runs_at_import(d)
+            and not self._declares_globals(d)
         )
+
+    def _declares_globals(self, definition: Definition) -> bool:
+        source = self.project.sources[definition.path].source
+        return re.search(rb"^\s*global\s", source[definition.body_byte : definition.end_byte], re.MULTILINE) is not None
 
     def _runs_at_import(self, definition: Definition) -> bool:
         at_import = self.baseline.coverage.import_lines.get(definition.path, frozenset())
@@ -150,7 +156,7 @@ class Survey:
         return {path: bits & self.passing for path, bits in found.items()}
 
     def importing(self, definition: Definition) -> int:
-        """Tests of the files that import a definition by name (a conftest counts for all below it)."""
+        """Tests of the files that do not load without a definition (a conftest counts for all below it)."""
         found = 0
         for path in self._dependents(self.project.importers(Symbol(path=definition.path, name=definition.name))):
             folder, _, file = path.rpartition("/")

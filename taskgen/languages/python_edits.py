@@ -140,7 +140,9 @@ class FileEdits:
         if indent is None:
             indent = (self._indent(inner.start_byte) or b"") + b"    "
         text = newline + indent
-        if keep_docstring and definition.docstring:
+        if keep_docstring and definition.docstring and self._indent(body.start_byte) is not None:
+            start = definition.after_doc_byte
+        elif keep_docstring and definition.docstring:
             text += self.file.source[definition.body_byte : definition.after_doc_byte] + newline + indent
         self.cut(start, self._end_with_comments(inner), text + BODY.encode())
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from taskgen import syntax
 from taskgen.language import Reader
 from taskgen.languages.python_syntax import ImportedName, PythonFile, Use, parse_python
 from taskgen.types import Definition
@@ -183,8 +184,16 @@ class PythonProject:
         return found
 
     def importers(self, symbol: Symbol) -> frozenset[str]:
-        """Test files that import a symbol by name, directly or through a re-export."""
-        return frozenset(alias.path for alias in self.aliases(symbol) if alias.path in self.tests)
+        """Test files that cannot be loaded without a symbol.
+
+        They import it by name, directly or through a re-export, or take it from its module outside of functions.
+        """
+        aliases = self.aliases(symbol)
+        found = {alias.path for alias in aliases if alias.path in self.tests}
+        taken = (place for alias in aliases for place in self.attribute_uses(alias) if place[0] in self.tests)
+        late = ("function_definition", "lambda")
+        found |= {path for path, use in taken if not any(a.type in late for a in syntax.ancestors(use.node))}
+        return frozenset(found)
 
 
 def star_modules(file: PythonFile) -> Iterator[str]:
