@@ -1,4 +1,19 @@
-# make demo: $(VENV)/.ready
+# make demo: mint tasks from real libraries.  make test: all tests.  make check: lint, types, import direction.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO_OUT ?= data/demo
+
+.PHONY: demo test check clean
+.DELETE_ON_ERROR:
+
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("taskgen needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.ready
 	@sandbox/ensure-bubblewrap.sh
 	@rm -rf $(DEMO_OUT)
 	$(BIN)/taskgen doctor
