@@ -10,7 +10,7 @@ DEMO_OUT ?= data/demo
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("taskgen needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -e '.[dev]'
+	$(BIN)/python -m pip install -qq -e '.[dev]'
 	@touch $@
 
 demo: $(VENV)/.ready

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from taskgen.deletions.survey import Proposal, Survey, count, documented_share
 from taskgen.deletions.table import OPERATORS
-from taskgen.types import Candidate, Deletion, Recipe, RepoSpec
+from taskgen.types import Candidate, Deleted, Deletion, Recipe, Removal, RepoSpec
 
 #: Two tasks of a repository share at most this part of the smaller one's lines.
 MAX_OVERLAP = 0.5
@@ -64,7 +64,13 @@ def within_bounds(survey: Survey, proposal: Proposal, recipe: Recipe) -> bool:
         and count(predicted) <= bounds.max_suite_share * count(survey.passing)
         and collateral <= bounds.max_collateral_share * count(predicted)
         and documented >= MIN_DOCUMENTED
+        and any(_can_be_described(deleted) for deleted in deletion.deleted)
     )
+
+
+def _can_be_described(deleted: Deleted) -> bool:
+    """Whether a statement can name it: its signature is still there, or its name is public."""
+    return deleted.removal is Removal.BODY or not deleted.definition.name.startswith("_")
 
 
 def next_batch(

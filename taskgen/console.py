@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from types import TracebackType
@@ -9,11 +10,13 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from taskgen.commands.build import RepoSummary
 
-out = Console(soft_wrap=True)
+#: Columns where there is no terminal: wide enough that no id is cut.
+PLAIN_WIDTH = 132
+out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 err = Console(stderr=True, soft_wrap=True)
 
 
@@ -78,7 +81,7 @@ class BuildProgress:
 
 def summary_table(summaries: Sequence[RepoSummary]) -> Table:
     """Per repository: candidates, rejections by reason, accepted by recipe, seconds."""
-    table = Table("repository", "accepted", "by recipe", "tried", "rejected because", "seconds")
+    table = Table(Column("repository", no_wrap=True), "accepted", "by recipe", "tried", "rejected because", "seconds")
     for summary in summaries:
         if summary.error:
             first = summary.error.splitlines()[0]

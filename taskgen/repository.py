@@ -21,7 +21,7 @@ from taskgen.sandbox import WORKSPACE_DIR, SandboxProvider
 from taskgen.session import TestSession, runner_archive
 from taskgen.sources.table import fetch
 from taskgen.tree import Tree, export_tree
-from taskgen.types import Checkout, Environment, RepoSpec
+from taskgen.types import Baseline, Checkout, Environment, RepoSpec
 
 #: Called with the name of each stage as it begins.
 OnStage = Callable[[str], None]
@@ -94,7 +94,9 @@ def prepare(
     on_stage("install")
     built = environment.build(provider, tree, _plan(spec, checkout, tree, modules), cache)
     args = tuple(language.test_arguments(tree, spec))
-    suite = Suite(args=args, run_timeout_s=spec.timeout_s or RUN_TIMEOUT_S)
+    run_timeout_s = spec.timeout_s or RUN_TIMEOUT_S
+    # A hanging test must be found out well before the run itself is over.
+    suite = Suite(args=args, run_timeout_s=run_timeout_s, test_timeout_s=min(60.0, run_timeout_s / 4))
     entries = {entry.path: entry for entry in archive.entries_of(tree.root, tree.files)}
     tar = archive.pack(entries.values())
     on_stage("baseline")
@@ -129,7 +131,7 @@ def prepare(
         survey=Survey(project=project, baseline=baseline, documentation="\n".join(documents.values())),
         documents=documents,
         provider=provider,
-        notes=_notes(checkout, tree, built, project),
+        notes=(*_notes(checkout, tree, built, project), *_set_apart(baseline)),
     )
 
 
@@ -155,3 +157,13 @@ def _command(args: tuple[str, ...]) -> str:
 def _notes(checkout: Checkout, tree: Tree, built: Built, project: PythonProject) -> tuple[str, ...]:
     unreadable = [f"{path}: {reason}, left alone" for path, reason in sorted(project.unreadable.items())]
     return (*checkout.warnings, *tree.skipped, *built.notes, *unreadable)
+
+
+def _set_apart(baseline: Baseline) -> list[str]:
+    """What of the suite is not used, by kind."""
+    kinds = {
+        "do not pass (skipped ones included)": baseline.failing,
+        "are flaky": baseline.flaky,
+        "are slow, hang or crash": baseline.slow,
+    }
+    return [f"{len(tests)} tests {kind} and are set apart: {tests[0]}, ..." for kind, tests in kinds.items() if tests]

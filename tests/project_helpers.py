@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import dedent
+from typing import Any
 
 from taskgen.deletions.survey import Survey
 from taskgen.languages import python
@@ -72,7 +73,7 @@ def baseline_of(tests: tuple[str, ...], coverage: Coverage) -> Baseline:
 
 
 def recipe_of(operator: Operator, *, template: str = "", max_tasks: int = 5, **bounds: float) -> Recipe:
-    limits = {
+    limits: dict[str, Any] = {
         "min_lines": 1, "max_lines": 100, "min_files": 1, "max_files": 5, "min_definitions": 1, "max_definitions": 10,
         "min_fail_to_pass": 1, "max_fail_to_pass": 100, "max_suite_share": 1.0, "max_collateral_share": 0.5,
     }  # fmt: skip

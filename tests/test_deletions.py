@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,9 @@ def whisper(text):
     return text.lower()
 '''
 FILES = {
-    "pkg/__init__.py": "from .tools import Box, encode, decode\nfrom .extra import shout\n\n__all__ = ['Box', 'shout']\n",
+    "pkg/__init__.py": (
+        "from .tools import Box, encode, decode\nfrom .extra import shout\n\n__all__ = ['Box', 'shout']\n"
+    ),
     "pkg/tools.py": TOOLS,
     "pkg/extra.py": EXTRA,
     "tests/test_tools.py": "from pkg.tools import Box, encode\n\n\ndef test_x(): pass\n",
@@ -212,10 +215,8 @@ def test_whole_class_takes_exports_and_imports(survey: Survey) -> None:
 
 
 def test_module_takes_the_file_and_its_imports(survey: Survey) -> None:
-    found = {
-        next(p for p, d in f.deletion.files.items() if d is None): f
-        for f in module.propose(survey, recipe_of("module"))
-    }
+    proposals = module.propose(survey, recipe_of("module"))
+    found = {next(path for path, data in p.deletion.files.items() if data is None): p for p in proposals}
     assert set(found) == {"pkg/tools.py", "pkg/extra.py"}
     files = found["pkg/extra.py"].deletion.files
     assert files["pkg/__init__.py"] == b"from .tools import Box, encode, decode\n\n__all__ = ['Box']\n"
@@ -223,7 +224,7 @@ def test_module_takes_the_file_and_its_imports(survey: Survey) -> None:
 
 def test_feature_takes_what_one_group_of_tests_runs() -> None:
     files = {
-        "a.py": 'from b import helper\n\n\ndef front(x):\n    """Do the thing that users see."""\n    return helper(x)\n',
+        "a.py": 'from b import helper\n\n\ndef front(x):\n    """Do the thing that is seen."""\n    return helper(x)\n',
         "b.py": 'def helper(x):\n    """Do the thing underneath."""\n    return x\n\n\ndef other(x):\n    return x\n',
     }
     runs = {"test_a.py::one": ("front", "helper"), "test_a.py::two": ("front", "helper"), "test_b.py::t": ("other",)}
@@ -255,7 +256,9 @@ def test_candidates_say_which_tests_they_break(survey: Survey) -> None:
     ],
 )  # fmt: skip
 def test_bounds(survey: Survey, bound: str, value: float, kept: set[str]) -> None:
-    recipe = recipe_of("function", **{"min_lines": 2, bound: value})
+    changed: dict[str, Any] = {bound: value}
+    recipe = recipe_of("function", min_lines=2)
+    recipe = replace(recipe, bounds=replace(recipe.bounds, **changed))
     found = candidates.propose(survey, [recipe], SPEC, "")
     assert {d.definition.qualified_name for c in found for d in c.deletion.deleted} == kept
 

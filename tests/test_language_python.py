@@ -109,6 +109,9 @@ def test_requirements_of_tests(files: dict[str, str], found: list[str]) -> None:
 # -- arguments -----------------------------------------------------------------------------------------
 
 
+INI = "[tool.pytest.ini_options]\n"
+
+
 def arguments(files: dict[str, str]) -> list[str]:
     """What follows the guard against reordering."""
     first, second, *rest = python.test_arguments(tree_of(files), SPEC)
@@ -125,11 +128,11 @@ def arguments(files: dict[str, str]) -> list[str]:
         ({"tox.ini": "[pytest]\naddopts = --cov pkg --cov-report=xml -n 4 --import-mode=importlib\n"},
          ["-o", "addopts=--import-mode=importlib"]),
         ({"setup.cfg": "[tool:pytest]\naddopts = --doctest-modules -m 'not slow'\n"}, ["-o", "addopts=-m 'not slow'"]),
-        ({"pyproject.toml": '[tool.pytest.ini_options]\naddopts = ["-n4", "--durations=10", "-p", "no:cacheprovider"]\n'},
+        ({"pyproject.toml": INI + 'addopts = ["-n4", "--durations=10", "-p", "no:cacheprovider"]\n'},
          ["-o", "addopts=-p no:cacheprovider"]),
-        ({"pyproject.toml": '[tool.pytest.ini_options]\naddopts = "-q --junitxml out.xml -k a"\n'}, ["-o", "addopts=-k a"]),
+        ({"pyproject.toml": INI + 'addopts = "-q --junitxml out.xml -k a"\n'}, ["-o", "addopts=-k a"]),
         ({"pytest.ini": "[pytest]\n", "setup.cfg": "[tool:pytest]\naddopts = --cov\n"}, []),
-        ({"pyproject.toml": "[project]\nname = 'x'\n", "setup.cfg": "[tool:pytest]\naddopts = -x\n"}, ["-o", "addopts="]),
+        ({"pyproject.toml": "[project]\n", "setup.cfg": "[tool:pytest]\naddopts = -x\n"}, ["-o", "addopts="]),
     ],
 )  # fmt: skip
 def test_own_options_are_kept_without_what_a_run_must_not_do(files: dict[str, str], found: list[str]) -> None:

@@ -173,7 +173,7 @@ def test_other_lists_export_nothing() -> None:
         ("def f():\n    def inner():\n        g = 1\n    return g", {("g", None)}),
         ("f(name=value)", {("f", None), ("value", None)}),
         ("a.b.c", {("a", None), ("b", "a"), ("c", "a.b")}),
-        ("def f():\n    with open(p) as (a, b), q as c:\n        return a, b, c", {("open", None), ("p", None), ("q", None)}),
+        ("def f():\n    with g(p) as (a, b), q as c:\n        return a, b, c", {("g", None), ("p", None), ("q", None)}),
         ("def f():\n    if (n := g()): return n", {("g", None)}),
         ("def f():\n    import os\n    return os", set()),
         ("def f():\n    for i in y: print(i)", {("y", None), ("print", None)}),

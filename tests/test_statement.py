@@ -103,7 +103,9 @@ def test_rate():
     assert rate("EUR", "USD", "today") == 99789
 """
 FILES = {
-    "coins/__init__.py": "from .money import Money, parse\nfrom .rates import rate\n\n__all__ = ['Money', 'parse', 'rate']\n",
+    "coins/__init__.py": (
+        "from .money import Money, parse\nfrom .rates import rate\n\n__all__ = ['Money', 'parse', 'rate']\n"
+    ),
     "coins/money.py": MONEY,
     "coins/rates.py": RATES,
     "tests/test_money.py": TESTS,

@@ -75,7 +75,7 @@ def test_an_import_in_a_function_takes_the_function_with_it() -> None:
 
 
 def test_a_script_that_imports_it_makes_it_irreparable() -> None:
-    with pytest.raises(Irreparable, match="setup.py imports f"):
+    with pytest.raises(Irreparable, match=r"setup\.py imports f"):
         remove({"m.py": "def f(): pass\n", "setup.py": "from m import f\n"}, "m.py", "f")
 
 

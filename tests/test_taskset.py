@@ -62,7 +62,7 @@ def write(out: Path, **fields: Any) -> Path:  # noqa: ANN401
     made = row(**fields)
     files = [ArchiveEntry(path="m.py", content=b"x\n", executable=False)]
     taskset.write_task(out, made, files, files)
-    return out / "tasks" / made["instance_id"]
+    return out / "tasks" / str(made["instance_id"])
 
 
 # -- patches -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.syntax import Syntax
-from rich.table import Table
+from rich.table import Column, Table
 
 from taskgen import taskset
 
@@ -57,7 +57,7 @@ def _evidence(row: Mapping[str, Any]) -> RenderableType:
 
 def overview(folders: Sequence[Path]) -> RenderableType:
     """A task set as a table, a line a task."""
-    table = Table("task", "recipe", "definitions", "files", "lines", "F2P", "P2P")
+    table = Table(Column("task", no_wrap=True), "recipe", "definitions", "files", "lines", "F2P", "P2P")
     for folder in folders:
         row = taskset.read_row(folder)
         files = {d["path"] for d in row["deleted"]}
