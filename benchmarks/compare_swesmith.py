@@ -93,11 +93,13 @@ class Trial:
     validation_cpu_s: float = 0.0
     runs: dict[str, int] = field(default_factory=dict)
     runs_cpu_s: dict[str, float] = field(default_factory=dict)
-    #: None: no whole suite ran to its end with the feature deleted. Tests that failed there and not among the
-    #: touched ones before; and the other way round.
+    #: Whether a whole suite, hidden tests included, failed what the touched tests foretold (None: none ran to its
+    #: end); how many tests failed there alone, and how many did not fail there.
     agreed: bool | None = None
     beyond: int = 0
     alone: int = 0
+    #: How many tests fail in the suite without the hidden tests; None: it did not run.
+    visible_broken: int | None = None
 
 
 class CountedSession(TestSession):
@@ -134,7 +136,8 @@ def _kind(request: RunRequest, candidate: Candidate) -> str:
 def _record(trial: Trial, candidate: Candidate, session: RecordingSession, passing: frozenset[str]) -> None:
     """Enter the runs of a candidate, and whether a whole suite failed what the touched tests foretold.
 
-    The suite without the hidden tests counts as a whole one, too: nothing in it may fail.
+    Only a run that includes the hidden tests can tell: in the visible suite, a test file that would not load has
+    lost the import that is missing.
     """
     foretold: frozenset[str] = frozenset()
     for request, report in session.done:
@@ -144,11 +147,14 @@ def _record(trial: Trial, candidate: Candidate, session: RecordingSession, passi
         if kind == "touched" and trial.runs[kind] == 1:
             foretold = (request.select or frozenset()) - report.passed()
             trial.runs_cpu_s["first touched"] = report.cpu_s
-        if kind in ("whole suite", "visible suite") and trial.agreed is None and report.status is RunStatus.ENDED:
-            visible = kind == "visible suite"
-            found = (passing & set(report.collected) if visible else passing) - report.passed()
-            trial.beyond, trial.alone = len(found - foretold), 0 if visible else len(foretold - found)
-            trial.agreed = not trial.beyond and not trial.alone
+        if report.status is not RunStatus.ENDED:
+            continue
+        if kind == "whole suite" and trial.agreed is None:
+            found = passing - report.passed()
+            trial.beyond, trial.alone = len(found - foretold), len(foretold - found)
+            trial.agreed = found == foretold
+        elif kind == "visible suite":
+            trial.visible_broken = len((passing & set(report.collected)) - report.passed())
     session.done.clear()
 
 
@@ -360,10 +366,25 @@ def compare(pin: str, options: argparse.Namespace) -> Json:
             report = _worker("mode", {**job, "mode": name}, scratch)
             columns.append(taskgen_column(MODES[name], report, prepared["suite_cpu_s"]))
     reference = columns[0]["accepted_per_cpu_minute"] if not options.no_swesmith else None
+    _contradict(columns)
     for column in columns:
         column["ratio"] = column["accepted_per_cpu_minute"] / reference if reference else None
     known = {key: prepared[key] for key in ("passing", "suite_cpu_s")}
     return {"repo": pin, **known, **once, "columns": columns}
+
+
+def _contradict(columns: Sequence[Json]) -> None:
+    """Count what a mode accepts and the default mode rejects, or accepts with other hidden tests."""
+    titles = {column["title"]: column for column in columns}
+    judge = titles.get(MODES["full-3"].title)
+    verdicts = {t["instance_id"]: t for t in judge["trials"]} if judge is not None else {}
+    for column in columns:
+        if column is judge or "trials" not in column:
+            continue
+        pairs = [(t, verdicts[t["instance_id"]]) for t in column["trials"] if t["instance_id"] in verdicts]
+        fields = ("rejection", "fail_to_pass")
+        differ = sum(any(ours[f] != theirs[f] for f in fields) for ours, theirs in pairs if not ours["rejection"])
+        column["contradicted"], column["compared"] = (differ if pairs else None), len(pairs)
 
 
 def _first_costs(cache: Path, prepared: Json) -> Json:
@@ -429,6 +450,8 @@ def taskgen_column(mode: Mode, report: Json, suite_cpu_s: float) -> Json:
         "with_unpredicted": sum(t["unpredicted"] > 0 for t in accepted),
         "beyond": sum(t["beyond"] > 0 for t in confirmed),
         "alone": sum(t["alone"] > 0 for t in confirmed),
+        "visible": sum(t["visible_broken"] is not None for t in trials),
+        "visible_broken": sum(bool(t["visible_broken"]) for t in trials),
         "rejected": Counter(t["rejection"] for t in trials if t["rejection"]),
         "by_recipe": Counter(t["recipe"] for t in accepted),
         "trials": trials,
@@ -505,6 +528,8 @@ ROWS: dict[str, Callable[[Json], str]] = {
     "whole suite disagrees": lambda c: f"{c['disagreed']} of {c['confirmed']}" if c.get("confirmed") else "-",
     "  more tests fail in it": lambda c: str(c["beyond"]) if c.get("confirmed") else "-",
     "  fewer tests fail in it": lambda c: str(c["alone"]) if c.get("confirmed") else "-",
+    "visible suite fails": lambda c: f"{c['visible_broken']} of {c['visible']}" if c.get("visible") else "-",
+    "accepted, but full_runs=3 differs": lambda c: _number(c.get("contradicted"), "d"),
     "accepted with unpredicted F2P": lambda c: str(c["with_unpredicted"]) if "with_unpredicted" in c else "-",
     "peak memory of the driver, MiB": lambda c: _number(c["rss_bytes"] / 2**20, ".0f"),
 }

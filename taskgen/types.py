@@ -285,11 +285,16 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """A change of the pristine tree's sources: path -> new bytes, or None where the file goes."""
+    """A change of the pristine tree's sources: path -> new bytes, or None where the file goes.
+
+    Attributes:
+        names: (path, name) at the top level of files that no longer exist, re-exports and constants included.
+    """
 
     files: dict[str, bytes | None]
     deleted: tuple[Deleted, ...]
     removed_lines: dict[str, frozenset[int]]
+    names: tuple[tuple[str, str], ...] = ()
 
     @property
     def n_lines(self) -> int:

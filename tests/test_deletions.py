@@ -8,6 +8,7 @@ import pytest
 from taskgen import candidates
 from taskgen.deletions import feature, function, method_group, module, whole_class
 from taskgen.deletions.survey import Proposal, Survey, documented_share, size_score
+from taskgen.languages.python_project import Symbol
 from taskgen.types import Candidate, Deletion
 from tests.project_helpers import SPEC, find, recipe_of, survey_of
 
@@ -124,14 +125,14 @@ def test_only_passing_tests_count() -> None:
 
 def test_importing_a_name_counts_for_the_whole_file(survey: Survey) -> None:
     shout = find(survey.project, "pkg/extra.py", "shout")
-    assert survey.importing(shout) == 0b11000000
-    assert survey.importing(find(survey.project, "pkg/tools.py", "decode")) == 0
+    assert survey.importing(Symbol(path=shout.path, name=shout.name)) == 0b11000000
+    assert survey.importing(Symbol(path="pkg/tools.py", name="decode")) == 0
 
 
 def test_a_conftest_counts_for_all_below_it() -> None:
     files = FILES | {"tests/conftest.py": "from pkg.tools import decode\n"}
     survey = survey_of(files, RUNS)
-    assert survey.importing(find(survey.project, "pkg/tools.py", "decode")) == (1 << len(RUNS)) - 1
+    assert survey.importing(Symbol(path="pkg/tools.py", name="decode")) == (1 << len(RUNS)) - 1
 
 
 def test_functions_leave_out_what_cannot_be_cut_cleanly() -> None:

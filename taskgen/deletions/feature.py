@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from taskgen.deletions.survey import Proposal, Survey, count, documented_share, size_score
+from taskgen.languages.python_project import Symbol
 from taskgen.languages.python_surgery import Irreparable, Surgery
 from taskgen.types import Definition, Recipe
 
@@ -164,7 +165,7 @@ def _take(survey: Survey, surgery: Surgery, member: Definition, cluster: Cluster
 
 def _breaks_others(survey: Survey, member: Definition, cluster: Cluster, recipe: Recipe) -> bool:
     """Whether removing the name would break test files that are mostly about something else."""
-    importing = 0 if member.owner else survey.importing(member)
+    importing = 0 if member.owner else survey.importing(Symbol(path=member.path, name=member.name))
     broken = importing | cluster.group
     return count(broken & ~cluster.group) > recipe.bounds.max_collateral_share * count(broken)
 

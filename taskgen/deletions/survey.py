@@ -10,7 +10,7 @@ from functools import cached_property
 
 from taskgen.languages.python_project import PythonProject, Symbol
 from taskgen.languages.python_surgery import Exclusive, Surgery
-from taskgen.types import Baseline, Definition, Deletion, Removal
+from taskgen.types import Baseline, Definition, Deletion
 
 _NOT_FEATURES = re.compile(r"@(\w+\.)*(overload|abstractmethod|abstractproperty)\b")
 
@@ -155,10 +155,10 @@ class Survey:
             found[test.split("::")[0]] |= 1 << i
         return {path: bits & self.passing for path, bits in found.items()}
 
-    def importing(self, definition: Definition) -> int:
-        """Tests of the files that do not load without a definition (a conftest counts for all below it)."""
+    def importing(self, symbol: Symbol) -> int:
+        """Tests of the files that do not load without a name (a conftest counts for all below it)."""
         found = 0
-        for path in self._dependents(self.project.importers(Symbol(path=definition.path, name=definition.name))):
+        for path in self._dependents(self.project.importers(symbol)):
             folder, _, file = path.rpartition("/")
             for other, bits in self.tests_by_file.items():
                 if other == path or (file == "conftest.py" and (not folder or other.startswith(folder + "/"))):
@@ -196,9 +196,8 @@ class Survey:
     def predicted(self, deletion: Deletion) -> int:
         """Tests expected to break: those that run what goes, and those whose file imports it by name."""
         found = self.covering(deletion)
-        for deleted in deletion.deleted:
-            if deleted.removal is Removal.WHOLE and not deleted.definition.owner:
-                found |= self.importing(deleted.definition)
+        for path, name in deletion.names:
+            found |= self.importing(Symbol(path=path, name=name))
         return found
 
 

@@ -112,6 +112,7 @@ class Surgery:
             files={path: one.result() for path, one in edits},
             deleted=tuple(deleted),
             removed_lines={path: one.removed_lines() for path, one in edits},
+            names=tuple(sorted((symbol.path, symbol.name) for symbol in self._seen)),
         )
 
     # -- consequences ----------------------------------------------------------------------------
