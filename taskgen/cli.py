@@ -25,13 +25,14 @@ from taskgen import __version__, taskset
 from taskgen.atomic import disk_faults
 from taskgen.commands import doctor as doctor_command
 from taskgen.commands import show as show_command
-from taskgen.commands.build import Interrupted, RepoSummary, Settings, Stopper
+from taskgen.commands.build import RepoSummary, Settings
 from taskgen.commands.build import build as build_command
 from taskgen.config import find_data, load_recipes, load_repos
 from taskgen.console import BuildProgress, err, out, summary_table
 from taskgen.errors import ConfigError, StoreError, TaskgenError
 from taskgen.grading.grade import grade as grade_patch
 from taskgen.sandboxes.select import select
+from taskgen.stopper import Interrupted, Stopper
 from taskgen.types import RepoSpec, VerdictKind
 
 EXIT_ERROR, EXIT_UNEXPECTED, EXIT_GATE, EXIT_INTERRUPTED = 1, 3, 4, 130

@@ -13,7 +13,6 @@ import os
 import shutil
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -27,8 +26,8 @@ from taskgen.atomic import disk_faults
 from taskgen.errors import PrerequisiteError, StoreError, TaskgenError
 from taskgen.packing import pack
 from taskgen.repository import Repository, prepare
-from taskgen.sandbox import Limits, Sandbox, SandboxProvider
-from taskgen.sandboxes.common import DEFAULT_LIMITS
+from taskgen.sandbox import SandboxProvider
+from taskgen.stopper import StoppableProvider, Stopper
 from taskgen.store import RunState
 from taskgen.types import SCHEMA_VERSION, Candidate, Evidence, Recipe, Rejection, RepoSpec
 from taskgen.validation import Proven, Validator
@@ -100,54 +99,6 @@ class Progress(Protocol):
         """A repository is done or was skipped."""
 
 
-class Interrupted(BaseException):
-    """The run was asked to stop; what was done is kept. Like KeyboardInterrupt, no handler of faults catches it."""
-
-
-class Stopper:
-    """Asks all threads of a run to stop, and closes the sandboxes that they wait for."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
-        self._mutex = threading.Lock()
-
-    def check(self) -> None:
-        """Raises Interrupted once ``stop`` was called."""
-        if self._event.is_set():
-            raise Interrupted
-
-    def watch(self, sandbox: Sandbox) -> Sandbox:
-        """Close a sandbox when the run is stopped. Raises Interrupted if it was stopped already."""
-        with self._mutex:
-            self._open.add(sandbox)
-        if self._event.is_set():
-            sandbox.close()
-            raise Interrupted
-        return sandbox
-
-    def stop(self) -> None:
-        """From now on, every wait for a sandbox ends and ``check`` raises."""
-        self._event.set()
-        with self._mutex:
-            waiting = list(self._open)
-        for sandbox in waiting:
-            sandbox.close()
-
-
-class _StoppableProvider:
-    """A provider whose sandboxes are closed when the run is stopped."""
-
-    def __init__(self, inner: SandboxProvider, stopper: Stopper) -> None:
-        self.name = inner.name
-        self.fingerprint, self.python, self.has_snapshot = inner.fingerprint, inner.python, inner.has_snapshot
-        self._inner, self._stopper = inner, stopper
-
-    def create(self, *, snapshot: str | None = None, network: bool = False, limits: Limits = DEFAULT_LIMITS) -> Sandbox:
-        self._stopper.check()
-        return self._stopper.watch(self._inner.create(snapshot=snapshot, network=network, limits=limits))
-
-
 @dataclass(kw_only=True)
 class _Run:
     """What the stages of one command share."""
@@ -190,7 +141,7 @@ def build(
     with closing(RunState(out, settings.digest())) as state:
         taskset.remove_leftovers(out)
         run = _Run(
-            provider=_StoppableProvider(provider, stopper), cache=cache, out=out, settings=settings,
+            provider=StoppableProvider(provider, stopper), cache=cache, out=out, settings=settings,
             state=state, progress=progress, stopper=stopper, workers=max(1, jobs // max(1, len(specs))),
         )  # fmt: skip
         summaries: dict[str, RepoSummary] = {}
