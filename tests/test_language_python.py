@@ -125,6 +125,7 @@ def arguments(files: dict[str, str]) -> list[str]:
         ({}, []),
         ({"pytest.ini": "[pytest]\naddopts = -ra --strict-markers\n"}, ["-o", "addopts=--strict-markers"]),
         ({"pytest.ini": "[pytest]\naddopts = --strict-markers\n"}, []),
+        ({"pytest.ini": "[pytest]\naddopts = -r a --strict-markers\n"}, ["-o", "addopts=--strict-markers"]),
         ({"tox.ini": "[pytest]\naddopts = --cov pkg --cov-report=xml -n 4 --import-mode=importlib\n"},
          ["-o", "addopts=--import-mode=importlib"]),
         ({"setup.cfg": "[tool:pytest]\naddopts = --doctest-modules -m 'not slow'\n"}, ["-o", "addopts=-m 'not slow'"]),

@@ -47,6 +47,7 @@ _DROPPED = re.compile(
     r"--exitfirst|--maxfail.*|--html.*|--self-contained-html|--timeout.*|--reruns.*|--pdb|--lf|--ff|--sw)$"
 )
 _DROPPED_WITH_VALUE = {
+    "-r",
     "-n",
     "--cov",
     "--cov-report",
