@@ -14,25 +14,43 @@ MIN_SHARE = 0.7
 MIN_LINES = 6
 #: A method that resembles its sibling in another class is style, not a leak, unless it is much of what went.
 MIN_DELETION_SHARE = 0.3
+#: A whole body of this many lines and bytes is no coincidence.
+MIN_WHOLE_LINES, MIN_WHOLE_BYTES = 5, 120
 
 
 def find(project: PythonProject, deletion: Deletion, workspace: Mapping[str, bytes]) -> list[tuple[str, str]]:
     """(path in the workspace, qualified name) of the deleted functions that can be read there.
 
-    Empty unless they make up at least MIN_DELETION_SHARE of the deleted lines.
+    A body that stands somewhere line by line always counts. Bodies that mostly do (MIN_SHARE of their telling
+    lines, in any order) count if together they are at least MIN_DELETION_SHARE of what went.
     """
-    bodies = {d.qualified_name: lines for d, lines in _bodies(project, deletion)}
-    wanted = {name: lines for name, lines in bodies.items() if len(lines) >= MIN_LINES}
-    found: dict[str, str] = {}
+    bodies = dict(_bodies(project, deletion))
+    whole = {d.qualified_name: text for d, lines in bodies.items() if _is_long(text := _squeezed(lines))}
+    telling = {d.qualified_name: list(dict.fromkeys(_telling(lines))) for d, lines in bodies.items()}
+    wanted = {name: lines for name, lines in telling.items() if len(lines) >= MIN_LINES}
+    exact: dict[str, str] = {}
+    alike: dict[str, str] = {}
     for path, data in workspace.items():
-        present = set(_telling(data.split(b"\n"))) if wanted else set()
-        for name, lines in wanted.items():
-            if sum(line in present for line in lines) >= max(MIN_LINES, MIN_SHARE * len(lines)):
-                found.setdefault(name, path)
-    copied = sum(len(bodies[name]) for name in found)
-    if not found or copied < MIN_DELETION_SHARE * sum(len(lines) for lines in bodies.values()):
-        return []
-    return [(path, name) for name, path in found.items()]
+        lines = data.split(b"\n")
+        text, present = _squeezed(lines), set(_telling(lines))
+        for name, body in whole.items():
+            if body in text:
+                exact.setdefault(name, path)
+        for name, some in wanted.items():
+            if sum(line in present for line in some) >= max(MIN_LINES, MIN_SHARE * len(some)):
+                alike.setdefault(name, path)
+    if sum(len(telling[name]) for name in alike) < MIN_DELETION_SHARE * sum(map(len, telling.values())):
+        alike = {}
+    return [(path, name) for name, path in {**alike, **exact}.items()]
+
+
+def _squeezed(lines: Sequence[bytes]) -> bytes:
+    """Lines without indentation, runs of blanks and empty lines."""
+    return b"\n".join(text for line in lines if (text := b" ".join(line.split())))
+
+
+def _is_long(body: bytes) -> bool:
+    return body.count(b"\n") >= MIN_WHOLE_LINES - 1 and len(body) >= MIN_WHOLE_BYTES
 
 
 def _bodies(project: PythonProject, deletion: Deletion) -> Iterator[tuple[Definition, Sequence[bytes]]]:
@@ -43,7 +61,7 @@ def _bodies(project: PythonProject, deletion: Deletion) -> Iterator[tuple[Defini
         for definition in file.definitions:
             inside = any(s.start_byte <= definition.start_byte < s.end_byte for s in spans)
             if inside and definition.kind != "class":
-                yield definition, list(dict.fromkeys(_telling(lines[definition.body_line - 1 : definition.end_line])))
+                yield definition, lines[definition.body_line - 1 : definition.end_line]
 
 
 def _telling(lines: Iterable[bytes]) -> Iterator[bytes]:
