@@ -18,12 +18,12 @@ from taskgen.archive import ArchiveEntry
 from taskgen.atomic import locked, replacing_file
 from taskgen.errors import PrerequisiteError, SourceError
 from taskgen.sandbox import ENV_DIR, HOME_DIR, WORKSPACE_DIR, ExecResult, Limits, Sandbox, SandboxProvider
+from taskgen.session import PYTHON
 from taskgen.tree import Tree
 from taskgen.types import Environment
 
 #: Run in the sandbox after the install; see there.
 KEEP_ARTIFACTS = Path(__file__).parent / "languages" / "python_artifacts.py"
-PYTHON = f"{ENV_DIR}/venv/bin/python"
 #: What every run needs besides the repository's own requirements.
 RUNNER_REQUIREMENTS = ("pytest>=8", "coverage>=7.6")
 DEFAULT_INSTALL = ("python -m pip install -e .",)

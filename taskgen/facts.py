@@ -122,7 +122,7 @@ def defined_names(project: PythonProject, deletion: Deletion) -> frozenset[str]:
         found |= set(_assigned_attributes(file, node))
     for path, data in deletion.files.items():
         if data is None:
-            found |= set(_module_constants(project.sources[path]))
+            found |= project.sources[path].constants
     return frozenset(found)
 
 
@@ -141,14 +141,6 @@ def _directly_in_class(node: Node) -> bool:
     kinds = ("function_definition", "class_definition", "module")
     scope = next(a.type for a in syntax.ancestors(node) if a.type in kinds)
     return scope == "class_definition"
-
-
-def _module_constants(file: PythonFile) -> Iterator[str]:
-    for node in file.parsed.root.named_children:
-        for child in node.named_children if node.type == "expression_statement" else ():
-            left = child.child_by_field_name("left") if child.type == "assignment" else None
-            if left is not None and left.type == "identifier":
-                yield file.parsed.text(left)
 
 
 # -- pieces ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +92,7 @@ def prepare(
     if not modules:
         raise SourceError(f"{spec.where}: {spec.name} has no source files to delete from", hint="check `include`")
     on_stage("install")
-    built = environment.build(provider, tree, _plan(spec, checkout, tree, modules), cache)
+    built = environment.build(provider, tree, _plan(spec, checkout, language.test_requirements(tree), modules), cache)
     args = tuple(language.test_arguments(tree, spec))
     run_timeout_s = spec.timeout_s or RUN_TIMEOUT_S
     # A hanging test must be found out well before the run itself is over.
@@ -135,12 +135,11 @@ def prepare(
     )
 
 
-def _plan(spec: RepoSpec, checkout: Checkout, tree: Tree, modules: Mapping[str, str]) -> EnvironmentPlan:
-    language = language_of(spec, tree)
+def _plan(spec: RepoSpec, checkout: Checkout, optional: Sequence[str], modules: Mapping[str, str]) -> EnvironmentPlan:
     return EnvironmentPlan(
         runtime=spec.runtime,
         requirements=spec.requirements,
-        optional=tuple(language.test_requirements(tree)),
+        optional=tuple(optional),
         install=spec.install or DEFAULT_INSTALL,
         modules=tuple(modules.values()),
         # Without a repository, version tools need to be told.

@@ -82,7 +82,7 @@ class Surgery:
         self._of(path).remove_everything()
         for definition in file.definitions:
             self.removed[definition.path, definition.qualified_name] = Removal.WHOLE
-        for name in sorted(_top_level_names(file)):
+        for name in sorted(file.constants | {d.name for d in file.definitions if not d.owner}):
             self._forget(Symbol(path=path, name=name))
         self._forget_module(path)
 
@@ -301,13 +301,3 @@ class Surgery:
 def _at_top(statement: Node) -> bool:
     """Whether a statement is in no function (module or class level, conditions included)."""
     return not any(a.type in ("function_definition", "lambda") for a in syntax.ancestors(statement))
-
-
-def _top_level_names(file: PythonFile) -> set[str]:
-    names = {d.name for d in file.definitions if not d.owner}
-    for node in file.parsed.root.named_children:
-        for child in node.named_children if node.type == "expression_statement" else ():
-            left = child.child_by_field_name("left") if child.type == "assignment" else None
-            if left is not None and left.type == "identifier":
-                names.add(file.parsed.text(left))
-    return names

@@ -167,6 +167,15 @@ class PythonFile:
         return tuple(Block.of(node) for node in self._by_kind["block"])
 
     @cached_property
+    def constants(self) -> frozenset[str]:
+        """The names that plain assignments at the top level bind."""
+        inner = (
+            c for n in self.parsed.root.named_children if n.type == "expression_statement" for c in n.named_children
+        )
+        lefts = (child.child_by_field_name("left") for child in inner if child.type == "assignment")
+        return frozenset(self.parsed.text(left) for left in lefts if left is not None and left.type == "identifier")
+
+    @cached_property
     def imports(self) -> tuple[ImportedName, ...]:
         """Every name bound by an import statement anywhere in the file."""
         nodes = sorted((n for kind in _IMPORTS for n in self._by_kind[kind]), key=lambda n: n.start_byte)
