@@ -23,14 +23,18 @@ import typer
 
 from taskgen import __version__, taskset
 from taskgen.atomic import disk_faults
+from taskgen.commands import audit as audit_command
 from taskgen.commands import doctor as doctor_command
 from taskgen.commands import show as show_command
+from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
 from taskgen.commands.build import RepoSummary, Settings
 from taskgen.commands.build import build as build_command
 from taskgen.config import find_data, load_recipes, load_repos
-from taskgen.console import BuildProgress, err, out, summary_table
+from taskgen.console import BuildProgress, err, out, print_audit, summary_table
 from taskgen.errors import ConfigError, StoreError, TaskgenError
 from taskgen.grading.grade import grade as grade_patch
+from taskgen.leaks.sarif import to_sarif
+from taskgen.leaks.targets import TargetKind, kind_of
 from taskgen.sandboxes.select import select
 from taskgen.stopper import Interrupted, Stopper
 from taskgen.types import RepoSpec, VerdictKind
@@ -187,6 +191,57 @@ def _patch(folder: Path, patch: Path | None, *, gold: bool, empty: bool) -> byte
         return patch.read_bytes()
     except OSError as error:
         raise ConfigError(f"{patch} cannot be read: {error.strerror}") from error
+
+
+@app.command()
+def audit(
+    target: Annotated[
+        str,
+        typer.Argument(help="A task, a task set, a folder, an archive, SWE-bench-style rows, or docker:IMAGE."),
+    ],
+    against: Annotated[
+        Path | None, typer.Option(help="The gold patch whose code is to be looked for (for what is no task).")
+    ] = None,
+    repo: Annotated[Path | None, typer.Option(help="The repository that rows are about.")] = None,
+    environment: Annotated[
+        list[Path] | None, typer.Option(help="A folder that the agent has beside the target; repeatable.")
+    ] = None,
+    fix: Annotated[Path | None, typer.Option(help="Write a clean copy of the target to this new folder.")] = None,
+    thief: Annotated[bool, typer.Option(help="Tasks: also steal what can be stolen, and grade it.")] = False,
+    workspace_only: Annotated[bool, typer.Option(help="Tasks: leave their environments out.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes at one time.")] = os.cpu_count() or 1,
+    sandbox: SandboxOption = SandboxKind.AUTO,
+    sarif: Annotated[Path | None, typer.Option(help="Also write the findings as SARIF 2.1.0.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find whatever would let somebody take deleted code instead of writing it, by decoding what is there.
+
+    Exit code 0: nothing that must go; 4: leaks.  Example: taskgen audit data/tasks
+    """
+    kind = kind_of(target)
+    if kind is TargetKind.TASKS:
+        options = TaskOptions(
+            cache=cache_folder(),
+            provider=None if workspace_only else select(sandbox.value, cache_folder()),
+            thief=thief,
+            jobs=jobs,
+            fix=fix,
+        )
+        report = audit_tasks(target, options, lambda text: err.print(text, markup=False, highlight=False))
+    else:
+        report = audit_command.audit(
+            target,
+            kind,
+            audit_command.Options(against=against, repo=repo, environment=tuple(environment or ()), jobs=jobs, fix=fix),
+        )
+    if sarif is not None:
+        sarif.write_text(json.dumps(to_sarif(report.all(), __version__), indent=1) + "\n", "utf-8")
+    if as_json:
+        _print_json(report.as_json())
+    else:
+        print_audit(report)
+    if report.failures() or any(report.rewards.values()):
+        raise typer.Exit(EXIT_GATE)
 
 
 @app.command()

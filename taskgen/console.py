@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from taskgen.commands.audit import Report
 from taskgen.commands.build import RepoSummary
 
 #: Columns where there is no terminal: wide enough that no id is cut.
@@ -92,3 +93,46 @@ def summary_table(summaries: Sequence[RepoSummary]) -> Table:
         seconds = f"{sum(summary.seconds.values()):.0f}"
         table.add_row(summary.name, str(summary.n_accepted), recipes, str(summary.tried), reasons, seconds)
     return table
+
+
+#: Findings shown for a subject; --json has all of them.
+_SHOWN = 20
+_STYLES = {"error": "red", "warning": "yellow", "note": "dim"}
+
+
+def print_audit(report: Report) -> None:
+    """An audit as tables: what fails in full, the rest by its number."""
+    for name, findings in report.findings.items():
+        shown = [finding for finding in findings if finding.severity != "note"]
+        if shown:
+            out.print(f"{name}:", markup=False)
+        for finding in shown[:_SHOWN]:
+            about = f"{finding.level} of {finding.definition}" if finding.level else finding.detector
+            out.print(f"  {finding.action:<7} {about}", style=_STYLES[finding.severity], markup=False)
+            out.print(
+                f"          in {printable(finding.path)}{f', line {finding.line}' if finding.line else ''}",
+                markup=False,
+            )
+            out.print(f"          {finding.message}", markup=False)
+            for line in finding.excerpt.splitlines()[:4]:
+                out.print(f"          | {printable(line)[:110]}", style="dim", markup=False, highlight=False)
+        if len(shown) > _SHOWN:
+            out.print(f"  and {len(shown) - _SHOWN} more; --json lists all", markup=False)
+    for path in report.removed[:_SHOWN]:
+        out.print(f"removed {printable(path)}", markup=False)
+    if len(report.removed) > _SHOWN:
+        out.print(f"removed {len(report.removed) - _SHOWN} more files", markup=False)
+    stolen = sum(report.rewards.values())
+    thief = f"; the thief earned {stolen:g} of {len(report.rewards)}" if report.rewards else ""
+    counts = ", ".join(f"{n} {action}" for action, n in sorted(report.as_json()["actions"].items())) or "none"
+    out.print(
+        f"{report.n_files:,} files, {report.n_bytes / 1e6:,.1f} MB, {report.seconds:.1f} s; findings: {counts}{thief}",
+        markup=False,
+    )
+
+
+def printable(text: str) -> str:
+    """Text from a hostile place for a terminal: no control characters, no broken Unicode."""
+    return "".join(
+        c if c.isprintable() else f"\\x{ord(c):02x}" for c in text.encode("utf-8", "backslashreplace").decode()
+    )

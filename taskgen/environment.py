@@ -111,6 +111,7 @@ def _build(provider: SandboxProvider, tree: Tree, plan: EnvironmentPlan, key: st
         runtime = _make_venv(sandbox, provider.python(), plan.runtime)
         notes = _install(sandbox, plan, variables)
         _check_editable(sandbox, plan)
+        _check_runner(sandbox)
         freeze = _freeze(sandbox)
         _keep_artifacts(sandbox, tree)
         sandbox.snapshot(key)
@@ -200,6 +201,25 @@ def _check_editable(sandbox: Sandbox, plan: EnvironmentPlan) -> None:
         raise SourceError(
             f"none of the modules {', '.join(tops[:8])} can be imported after the install",
             hint="set `install` of its entry in repos.yaml",
+        )
+
+
+_RUNNER = """
+import sys
+import coverage, pytest, _pytest.config
+_pytest.config.get_config()
+print("\\n".join(n for n, m in sys.modules.items() if (getattr(m, "__file__", "") or "").startswith(sys.argv[1])))
+"""
+
+
+def _check_runner(sandbox: Sandbox) -> None:
+    """A library that pytest itself is made of cannot lose a feature: every run would fail, and none of the tests."""
+    done = sandbox.exec([PYTHON, "-c", _RUNNER, WORKSPACE_DIR + "/"], cwd="/", timeout_s=120.0)
+    _must(done, "import pytest")
+    if used := done.stdout.decode("utf-8", "replace").split():
+        raise SourceError(
+            f"the test runner itself imports {', '.join(used[:3])} from the workspace: a deletion would break it",
+            hint="leave this repository out; what pytest and coverage are made of cannot be a task",
         )
 
 

@@ -11,12 +11,12 @@ from taskgen import __version__, statement, taskset
 from taskgen.archive import ArchiveEntry
 from taskgen.errors import SourceError
 from taskgen.languages.python_tests import remove_tests
-from taskgen.leaks import copies
+from taskgen.leaks.decoders.table import DECODERS
 from taskgen.repository import Repository, edited
 from taskgen.types import SCHEMA_VERSION, Candidate, Recipe, Rejection
 from taskgen.validation import Proven
 
-DETECTORS = ("scrub-rules", "verbatim-copy")
+DETECTORS = ("scrub-rules", "text", *(decoder.NAME for decoder in DECODERS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +28,25 @@ class Packed:
     tests: tuple[ArchiveEntry, ...]
 
 
-def pack(repository: Repository, candidate: Candidate, proven: Proven, recipe: Recipe) -> Packed | Rejection:
-    """Assemble a task. What cannot be stated, restored or kept secret becomes a Rejection."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited:
+    """What the audit of a candidate that does not leak saw: bytes of its environment, and the thief's reward."""
+
+    environment_bytes: int
+    thief_reward: float
+
+
+def pack(
+    repository: Repository, candidate: Candidate, proven: Proven, recipe: Recipe, audited: Audited
+) -> Packed | Rejection:
+    """Assemble a task. What cannot be stated or restored, or can be stolen, becomes a Rejection."""
     project = repository.survey.project
 
     def rejected(stage: str, reason: str, detail: str) -> Rejection:
         return Rejection(candidate=candidate.instance_id, stage=stage, reason=reason, detail=detail)
 
+    if audited.thief_reward:
+        return rejected("audit", "a thief earns the reward", f"{audited.thief_reward:g}")
     text = statement.write(
         candidate,
         recipe,
@@ -50,9 +62,6 @@ def pack(repository: Repository, candidate: Candidate, proven: Proven, recipe: R
         return rejected("statement", "hidden tests use names that the statement lacks", ", ".join(names[:8]))
     removed = remove_tests(project.tests, proven.fail_to_pass)
     workspace = edited(repository.entries, {**candidate.deletion.files, **removed})
-    if leaks := copies.find(project, candidate.deletion, {e.path: e.content for e in workspace}):
-        shown = ", ".join(f"{name} in {path}" for path, name in leaks[:5])
-        return rejected("audit", "the deleted code stands elsewhere in the tree", shown)
     try:
         patches = taskset.make_patches(
             _changes(repository.entries, candidate.deletion.files), _changes(repository.entries, removed)
@@ -60,7 +69,7 @@ def pack(repository: Repository, candidate: Candidate, proven: Proven, recipe: R
     except SourceError as error:
         return rejected("gold", "no patch restores the tree", str(error))
     tests = tuple(repository.entries[path] for path in repository.test_files)
-    row = _row(repository, candidate, proven, recipe, text, patches, tuple(workspace))
+    row = _row(repository, candidate, proven, recipe, text, patches, tuple(workspace), audited)
     return Packed(row=row, workspace=tuple(workspace), tests=tests)
 
 
@@ -79,6 +88,7 @@ def _row(
     text: str,
     patches: taskset.Patches,
     workspace: Iterable[ArchiveEntry],
+    audited: Audited,
 ) -> dict[str, Any]:
     source = repository.checkout.source
     return {
@@ -114,12 +124,11 @@ def _row(
         "audit": {
             "scanner_version": __version__,
             "detectors": list(DETECTORS),
-            "bytes_scanned": sum(len(entry.content) for entry in workspace),
+            "bytes_scanned": sum(len(entry.content) for entry in workspace) + audited.environment_bytes,
             "findings_removed": [
                 {"detector": kind, "count": number} for kind, number in sorted(repository.tree.scrubbed.items())
             ],
-            # The thieves that ran: the unchanged workspace, the stubs, and a search for verbatim copies.
-            "thief_reward": 0.0,
+            "thief_reward": audited.thief_reward,
         },
         "difficulty": None,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),

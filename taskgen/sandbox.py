@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -147,6 +148,14 @@ class Sandbox(Protocol):
     ) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """A folder of a sandbox on this machine. ``hidden``: folders on this machine that the sandbox does not show."""
+
+    root: Path
+    hidden: frozenset[Path] = frozenset()
+
+
 class SandboxProvider(Protocol):
     """Makes sandboxes of one kind. Safe to use from several threads and several processes."""
 
@@ -160,6 +169,9 @@ class SandboxProvider(Protocol):
 
     def has_snapshot(self, key: str) -> bool:
         """Whether ``key`` was kept on this machine (or engine). Raises SandboxUnavailable."""
+
+    def locate(self, snapshot: str, folder: str) -> Location | None:
+        """Where a folder of sandboxes made from ``snapshot`` lies on this machine; None if only they can read it."""
 
     def create(self, *, snapshot: str | None = None, network: bool = False, limits: Limits = ...) -> Sandbox:
         """Start a sandbox: from a snapshot (its /env read-only), or with an empty, writable /env.

@@ -50,6 +50,7 @@ class StoppableProvider:
     def __init__(self, inner: SandboxProvider, stopper: Stopper) -> None:
         self.name = inner.name
         self.fingerprint, self.python, self.has_snapshot = inner.fingerprint, inner.python, inner.has_snapshot
+        self.locate = inner.locate
         self._inner, self._stopper = inner, stopper
 
     def create(self, *, snapshot: str | None = None, network: bool = False, limits: Limits = DEFAULT_LIMITS) -> Sandbox:

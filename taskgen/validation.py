@@ -105,6 +105,14 @@ class Validator:
             ),
         )
 
+    def passes(self, candidate: Candidate, files: Files, tests: frozenset[str]) -> bool:
+        """Whether tests pass in the workspace with some files changed. Raises SandboxUnavailable."""
+        try:
+            report = self._run({**candidate.deletion.files, **files}, tests, stop_early=True)
+        except SessionCrashed:
+            return False
+        return report.status is RunStatus.ENDED and tests <= report.passed()
+
     # -- the build stays green -------------------------------------------------------------------
 
     def _check_syntax(self, candidate: Candidate) -> None:

@@ -24,7 +24,8 @@ from typing import Any, Protocol
 from taskgen import __version__, candidates, taskset
 from taskgen.atomic import disk_faults
 from taskgen.errors import PrerequisiteError, StoreError, TaskgenError
-from taskgen.packing import pack
+from taskgen.leaks.gate import LeakGate
+from taskgen.packing import Audited, Packed, pack
 from taskgen.repository import Repository, prepare
 from taskgen.sandbox import SandboxProvider
 from taskgen.stopper import StoppableProvider, Stopper
@@ -244,6 +245,7 @@ def _rounds(repository: Repository, pool: list[Candidate], run: _Run, summary: R
     tried: dict[str, bool] = {}
     accepted: list[Candidate] = []
     limit = run.settings.max_tasks
+    gate = LeakGate(repository=repository, pool=pool, cache=run.cache / "audits", jobs=run.workers)
     with _validators(repository, run) as validators:
         while batch := candidates.next_batch(pool, run.settings.recipes, accepted, tried):
             if limit is not None:
@@ -251,7 +253,7 @@ def _rounds(repository: Repository, pool: list[Candidate], run: _Run, summary: R
             if not batch:
                 break
             planned = len(tried) + len(batch)
-            for candidate, ok in _decide_all(batch, repository, run, validators, summary):
+            for candidate, ok in _decide_all(batch, repository, run, validators, gate, summary):
                 tried[candidate.instance_id] = ok
                 summary.tried = len(tried)
                 if ok:
@@ -288,6 +290,7 @@ def _decide_all(
     repository: Repository,
     run: _Run,
     validators: Sequence[Validator],
+    gate: LeakGate,
     summary: RepoSummary,
 ) -> Iterator[tuple[Candidate, bool]]:
     """Decide a batch, each validator working through its share; yields in the batch's order."""
@@ -300,7 +303,7 @@ def _decide_all(
             with mutex:
                 validator = idle.pop()
             try:
-                return _decide(candidate, repository, run, validator)
+                return _decide(candidate, repository, run, validator, gate)
             finally:
                 with mutex:
                     idle.append(validator)
@@ -313,16 +316,26 @@ def _decide_all(
             yield candidate, verdict["accepted"]
 
 
-def _decide(candidate: Candidate, repository: Repository, run: _Run, validator: Validator) -> dict[str, Any]:
-    """The verdict on a candidate: recorded, or found by validation and packing, and then recorded."""
+def _decide(
+    candidate: Candidate, repository: Repository, run: _Run, validator: Validator, gate: LeakGate
+) -> dict[str, Any]:
+    """The verdict on a candidate: recorded, or found by audit, validation and packing, and then recorded."""
     recipe = run.recipes[candidate.recipe]
     key = _verdict_key(candidate, repository, recipe)
     known = run.state.get("verdict", key)
     folder = run.out / "tasks" / candidate.instance_id
     if known is not None and (not known["accepted"] or (folder / taskset.ROW_FILE).exists()):
         return dict(known)
-    result = _proven(known) if known is not None else validator.validate(candidate)
-    packed = result if isinstance(result, Rejection) else pack(repository, candidate, result, recipe)
+    # The audit costs less than the first run of tests.
+    result = gate.check(candidate) or (_proven(known) if known is not None else validator.validate(candidate))
+    packed: Packed | Rejection
+    if isinstance(result, Rejection):
+        packed = result
+    else:
+        hidden = frozenset(result.fail_to_pass)
+        haul = gate.rob(candidate, lambda theft: float(validator.passes(candidate, theft.files, hidden)))
+        audited = Audited(environment_bytes=gate.n_bytes, thief_reward=haul.reward)
+        packed = pack(repository, candidate, result, recipe, audited)
     verdict: dict[str, Any] = {"accepted": False, "repo": repository.spec.name}
     run.stopper.check()  # a run that was cut off says nothing about its candidate
     if isinstance(packed, Rejection):

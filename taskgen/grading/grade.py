@@ -112,6 +112,13 @@ def _arguments(described: Environment) -> tuple[str, ...]:
     return tuple(words[words.index("pytest") + 1 :])
 
 
+def environment_key(task: Path, provider: SandboxProvider, cache: Path) -> str:
+    """The snapshot of a task's environment, built if it is not there. Raises what ``grade`` raises for it."""
+    row = taskset.read_row(task)
+    workspace = {e.path: e for e in archive.read_entries((task / taskset.WORKSPACE).read_bytes())}
+    return _environment(row, taskset.read_environment(row), workspace, provider, cache)
+
+
 def _environment(
     row: Mapping[str, Any],
     described: Environment,

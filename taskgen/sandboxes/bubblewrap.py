@@ -21,7 +21,7 @@ from typing import Self
 
 from taskgen import process
 from taskgen.errors import SandboxUnavailable
-from taskgen.sandbox import ENV_DIR, HOME_DIR, UID, WORKSPACE_DIR, Channel, ExecResult, Limits
+from taskgen.sandbox import ENV_DIR, HOME_DIR, UID, WORKSPACE_DIR, Channel, ExecResult, Limits, Location
 from taskgen.sandboxes import cgroup, mounts
 from taskgen.sandboxes.bwrap_channel import BwrapChannel
 from taskgen.sandboxes.bwrap_process import BwrapProcess, close_pipes
@@ -76,6 +76,13 @@ class BubblewrapProvider:
     def has_snapshot(self, key: str) -> bool:
         """Whether ``key`` was kept in this cache."""
         return (self._snapshots / check_key(key)).is_dir()
+
+    def locate(self, snapshot: str, folder: str) -> Location | None:
+        """The environment lies in the cache; the system is the machine's own (see ``mounts.system``)."""
+        path = Path(folder)
+        if path.is_relative_to(ENV_DIR):
+            return Location(root=self._snapshots / check_key(snapshot) / path.relative_to(ENV_DIR))
+        return Location(root=path, hidden=frozenset(mounts.hidden())) if mounts.is_shared(path) else None
 
     def create(
         self, *, snapshot: str | None = None, network: bool = False, limits: Limits = DEFAULT_LIMITS

@@ -24,7 +24,7 @@ from docker.errors import ImageNotFound
 
 from taskgen.errors import SandboxUnavailable
 from taskgen.process import BoundedKeeper
-from taskgen.sandbox import HOME_DIR, UID, WORKSPACE_DIR, Channel, ExecResult, Limits
+from taskgen.sandbox import HOME_DIR, UID, WORKSPACE_DIR, Channel, ExecResult, Limits, Location
 from taskgen.sandboxes import mounts
 from taskgen.sandboxes.common import (
     BASE_ENV,
@@ -89,6 +89,10 @@ class DockerProvider:
     def has_snapshot(self, key: str) -> bool:
         """Whether the engine has the image of ``key``. Raises SandboxUnavailable."""
         return _has_image(self._connected(), f"{SNAPSHOTS}:{check_key(key)}")
+
+    def locate(self, snapshot: str, folder: str) -> Location | None:
+        """Nothing: the engine may be on another machine."""
+        return None
 
     def create(
         self, *, snapshot: str | None = None, network: bool = False, limits: Limits = DEFAULT_LIMITS

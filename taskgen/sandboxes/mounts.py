@@ -72,6 +72,22 @@ NETWORK_VARIABLES = (
 CERTIFICATE_VARIABLES = tuple(name for name in NETWORK_VARIABLES if "CERT" in name or "_CA" in name)
 
 
+# Of /usr, what programs, compilers and interpreters need. Whatever else a machine has there (cloud tools, editors) may
+# bring copies of anybody's library.
+USR = ("bin", "sbin", "include", "lib32", "lib64", "libexec", "libx32", "local")
+USR_LIB = (
+    "*-linux-*", "*.so*", "bfd-plugins", "binutils", "compat-ld", "cpp", "file", "gcc*", "git-core", "gold-ld", "jvm",
+    "locale", "lsb", "mime", "openssh", "os-release", "perl*", "pkgconfig", "python3*", "ssl", "tcltk", "tcl8*",
+    "terminfo", "tk8*",
+)  # fmt: skip
+USR_SHARE = (
+    "ca-certificates", "dpkg", "file", "git-core", "i18n", "locale", "mime", "misc", "perl*", "pkgconfig", "python3",
+    "python-wheels", "tabset", "tcltk", "terminfo", "zoneinfo*",
+)  # fmt: skip
+# Packages of the machine's own interpreters: environments do not use them, and any of them may be a twin.
+PACKAGES = ("lib/python3*/site-packages", "lib/python3*/dist-packages", "lib/python3/dist-packages")
+
+
 def write_etc(directory: Path) -> None:
     """Write the made-up files of /etc (users, host names) into ``directory``."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -81,7 +97,9 @@ def write_etc(directory: Path) -> None:
 
 def system(etc: Path) -> list[str]:
     """The read-only system: /usr, a little of /etc, and the interpreter that runs taskgen."""
-    options = ["--ro-bind", "/usr", "/usr"]
+    options = []
+    for place in _usr():
+        options += ["--ro-bind", str(place), str(place)]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
         path = Path("/", name)
         if path.is_symlink():
@@ -95,7 +113,29 @@ def system(etc: Path) -> list[str]:
     base = Path(sys.base_prefix).resolve()
     if not base.is_relative_to("/usr"):
         options += ["--ro-bind", str(base), str(base)]
+    for place in hidden():
+        options += ["--perms", "0555", "--size", "4096", "--tmpfs", str(place), "--remount-ro", str(place)]
     return options
+
+
+def _usr() -> list[Path]:
+    places = [Path("/usr", name) for name in USR]
+    for folder, patterns in (("lib", USR_LIB), ("share", USR_SHARE)):
+        places += sorted({place for pattern in patterns for place in Path("/usr", folder).glob(pattern)})
+    return [place for place in places if place.exists()]
+
+
+def hidden() -> list[Path]:
+    """Folders of the system that are empty in a sandbox: the packages of this machine's interpreters."""
+    roots = dict.fromkeys((Path("/usr"), Path("/usr/local"), Path(sys.base_prefix).resolve()))
+    found = {place for root in roots for pattern in PACKAGES for place in root.glob(pattern) if place.is_dir()}
+    return sorted(place for place in found if not place.is_symlink())
+
+
+def is_shared(path: Path) -> bool:
+    """Whether a path is the same file in the sandbox and on this machine, ``/etc`` and ``hidden`` folders apart."""
+    roots = [*_usr(), Path(sys.base_prefix).resolve()]
+    return any(path.resolve().is_relative_to(root.resolve()) for root in roots)
 
 
 def network() -> list[str]:
