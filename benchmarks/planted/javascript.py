@@ -145,7 +145,9 @@ def node_modules_copy(project: Project, tree: Path) -> None:
 
 
 CHANNELS = tuple(
-    Channel(name=f"js-{make.__name__.replace('_', '-')}", level=level, make=make, project="typescript", is_stealable=False)
+    Channel(
+        name=f"js-{make.__name__.replace('_', '-')}", level=level, make=make, project="typescript", is_stealable=False
+    )
     for make, level in (
         (tsc_js, "body"), (tsc_declarations, "signature"), (source_map, "body"), (inline_map, "body"),
         (minified_with_map, "body"), (minified_names, "body"), (webpack_eval, "body"), (jest_cache, "body"),

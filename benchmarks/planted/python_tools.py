@@ -100,7 +100,8 @@ def stub_file(project: Project, tree: Path) -> None:
 
 
 def jedi_cache(project: Project, tree: Path) -> None:
-    code = f"import parso; parso.load_grammar().parse(path={project.path!r}, cache=True, cache_path={str(tree / '.cache/jedi')!r})"
+    where = str(tree / ".cache/jedi")
+    code = f"import parso; parso.load_grammar().parse(path={project.path!r}, cache=True, cache_path={where!r})"
     run([venv(project, "parso") / "python", "-c", code], solved_copy(project, tree))
 
 
@@ -216,7 +217,8 @@ def monkeytype(project: Project, tree: Path) -> None:
     code = (
         "import sqlite3\nfrom monkeytype.db.sqlite import SQLiteStore\nfrom monkeytype.tracing import CallTrace\n"
         f"import {project.module} as m\ns = SQLiteStore.make_store({str(tree / 'monkeytype.sqlite3')!r})\n"
-        f"import inspect\nf = m.{project.name}\ns.add([CallTrace(f, {{p: str for p in inspect.signature(f).parameters}}, int)])"
+        f"import inspect\nf = m.{project.name}\n"
+        "s.add([CallTrace(f, {p: str for p in inspect.signature(f).parameters}, int)])"
     )
     run([tracer, "-c", code], source)
 

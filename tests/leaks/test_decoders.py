@@ -237,11 +237,12 @@ def test_broken_bytes_end_as_a_reason(kind: str, tmp_path: Path) -> None:
 @given(data=st.binary(max_size=600))
 def test_any_bytes_behind_a_format_s_first_ones(decoder: object, data: bytes) -> None:
     heads = {
-        "zip": b"PK\x03\x04", "tar": b"\0" * 257 + b"ustar\0", "ar": b"!<arch>\n", "elf": b"\x7fELF\2\1\1" + b"\0" * 45,
+        "zip": b"PK\x03\x04", "tar": b"\0" * 257 + b"ustar\0", "ar": b"!<arch>\n", "git pack": b"PACK\0\0\0\2\0\0\0\5",
+        "elf": b"\x7fELF\2\1\1" + b"\0" * 45, "elf symbols": b"\0ELS\2\1\1" + b"\0" * 45, "html": b"<html>",
         "java class": b"\xca\xfe\xba\xbe\0\0\0\x3d\0\x05", "python bytecode": b"\xa7\x0d\r\n" + b"\0" * 12 + b"\xe3",
-        "sqlite": b"SQLite format 3\0", "git pack": b"PACK\0\0\0\2\0\0\0\5", "vim swap": b"b0VIM ", "pickle": b"\x80\x04\x95",
-        "ccache": b"\xcc\xac\0", "http cache": b"cc=4,", "utf-16": b"\xff\xfe", "html": b"<html>", "json": b'{"a":"\\n',
-        "sphinx inventory": b"# Sphinx inventory version 2\n\n\n\n", "tags": b"!_TAG_", "elf symbols": b"\0ELS\2\1\1" + b"\0" * 45,
+        "vim swap": b"b0VIM ", "pickle": b"\x80\x04\x95", "ccache": b"\xcc\xac\0", "http cache": b"cc=4,",
+        "utf-16": b"\xff\xfe", "json": b'{"a":"\\n', "tags": b"!_TAG_", "sqlite": b"SQLite format 3\0",
+        "sphinx inventory": b"# Sphinx inventory version 2\n\n\n\n",
     }  # fmt: skip
     blob = Blob.of_bytes("x.data.ff", heads.get(decoder.NAME, b"") + data)  # type: ignore[attr-defined]
     try:

@@ -22,7 +22,12 @@ BODY = """\
     return list(fourth.items())
 """
 HEADER = "def count_letters(text, limit_of_words=None):\n"
-DOC = '    """Count how often the letter e stands in each word of a text.\n\n    Words are separated by commas, and compared without case.\n    """\n'
+DOC = '''\
+    """Count how often the letter e stands in each word of a text.
+
+    Words are separated by commas, and compared without case.
+    """
+'''
 SOLVED = f"import re\n\n\n{HEADER}{DOC}{BODY}\n\ndef other(x):\n    return x\n"
 WORKSPACE = "import re\n\n\ndef other(x):\n    return x\n"
 PATCH = "".join(
@@ -103,7 +108,8 @@ def test_compiled_code_of_the_name_is_the_body() -> None:
 
 
 def test_everyday_methods_of_other_programs_are_no_leak() -> None:
-    patch = "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,4 @@\n class A:\n     x = 1\n+    def __iter__(self):\n+        return iter(self.data)\n"
+    added = "+    def __iter__(self):\n+        return iter(self.data)\n"
+    patch = f"--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,4 @@\n class A:\n     x = 1\n{added}"
     files = {"a.py": b"class A:\n    x = 1\n"}
     subject = make_subject("t", patch, files.get, files.values())
     twin = b"class B:\n    def __iter__(self):\n        return iter(self.data)\n"
