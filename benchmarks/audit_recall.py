@@ -71,9 +71,12 @@ def clean_pairs(planted: Path, folders: list[Path]) -> list[tuple[Path, Path]]:
     metas = [json.loads(path.read_text()) for path in planted.glob("*/meta.json")]
     patches = {meta["project"]: planted / meta["channel"] / "gold.patch" for meta in metas}
     pairs = [(planted / ".projects" / project / "workspace", patch) for project, patch in patches.items()]
+    paths = {meta["project"]: meta["path"] for meta in metas}
     for folder in folders:
         for tree in sorted(path for path in folder.iterdir() if path.is_dir()):
-            pairs += [(tree, patch) for patch in patches.values()]
+            # A tree that has the very file is of the project itself.
+            strange = [p for p in patches if not any(tree.glob(f"**/{paths[p]}"))]
+            pairs += [(tree, patches[p]) for p in strange]
     return pairs
 
 

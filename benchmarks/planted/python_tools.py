@@ -204,7 +204,7 @@ def pydoc_page(project: Project, tree: Path) -> None:
 
 
 def ctags(project: Project, tree: Path) -> None:
-    run(["ctags", "-f", tree / "tags", project.path], solved_copy(project, tree))
+    run(["ctags", "--fields=+S", "-f", tree / "tags", project.path], solved_copy(project, tree))
 
 
 def etags(project: Project, tree: Path) -> None:
@@ -251,6 +251,6 @@ CHANNELS = (
     Channel(name="sphinx-manual", level="signature", make=sphinx_manual, tool="sphinx"),
     Channel(name="pydoc-page", level="signature", make=pydoc_page, tool="pydoc"),
     Channel(name="ctags", level="signature", make=ctags, tool="ctags"),
-    Channel(name="etags", level="signature", make=etags, tool="ctags"),
+    Channel(name="etags", level="name", make=etags, tool="ctags"),
     Channel(name="monkeytype", level="name", make=monkeytype, tool="monkeytype"),
 )

@@ -14,6 +14,7 @@ from taskgen.leaks import archives, git_state, installed, instructions, judging,
 from taskgen.leaks.blob import DEFAULT_LIMITS, Blob, Limits
 from taskgen.leaks.findings import Finding
 from taskgen.leaks.judging import judge
+from taskgen.leaks.policy import is_own
 from taskgen.leaks.query import make_query
 from taskgen.leaks.records import Problem
 from taskgen.leaks.scanner import Fault, Scan, Scanner, scan_files
@@ -135,7 +136,7 @@ def audit(target: str, kind: TargetKind, options: Options) -> Report:
 def _audit_tree(root: Path, options: Options, report: Report) -> None:
     listing = targets.walk(root)
     scrubber = Scrubber(listing.files)
-    own = (p for p in listing.files if is_source(p) and scrubber.rule_for(p) is None)
+    own = (p for p in listing.files if is_source(p) and is_own(p, scrubber))
     sources = (data for p in own if (data := targets.read_file(root, p)) is not None)
     subject = _subject(options, lambda path: targets.read_file(root, path), sources)
     _scan_tree(root, listing, [subject], options, report)
@@ -146,7 +147,9 @@ def _audit_rows(path: Path, options: Options, report: Report) -> None:
         raise ConfigError(f"{path} holds rows: which repository are they about?", hint="add --repo PATH")
     root = options.repo
     listing = targets.walk(root)
-    sources = [data for p in listing.files if is_source(p) and (data := targets.read_file(root, p)) is not None]
+    scrubber = Scrubber(listing.files)
+    own = (p for p in listing.files if is_source(p) and is_own(p, scrubber))
+    sources = [data for p in own if (data := targets.read_file(root, p)) is not None]
     subjects = [
         make_subject(
             row.instance_id, row.patch, lambda p: targets.read_file(root, p), sources,

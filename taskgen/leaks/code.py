@@ -102,6 +102,12 @@ def language_of(path: str) -> str | None:
     return _SUFFIXES.get(PurePosixPath(path).suffix.lower())
 
 
+def family_of(path: str) -> str:
+    """The language of a file, those that are compiled to another counting as it; '' for one that is not read here."""
+    language = language_of(path) or ""
+    return "javascript" if language in ("typescript", "tsx") else language
+
+
 @cache
 def _grammar(language: str) -> Language:
     return Language(_LANGUAGES[language]())  # type: ignore[no-untyped-call]

@@ -11,6 +11,9 @@ _MAX_PLACES = 200
 _BEFORE = re.compile(rb"(?:\b(?:def|function|fn|func|sub|async|class)|::|\bpy:function:|\bpy:method:)\s*\*?$")
 _TYPED = re.compile(rb"[\w>\]*&]\s+[*&]?$")
 _AFTER = re.compile(rb"\s*(?:\{|->|:|=>|throws\b|$|\[source\]|\xc2\xb6)")
+_ENDS = re.compile(rb"\s*(?:;|$|throws\b)")
+_DOTTED = re.compile(rb"\s*(?:[A-Za-z_]\w*\.)+")
+_TYPES_FIRST = (".java", ".c", ".h", ".cc", ".cpp", ".cxx", ".hpp")
 _WORD = re.compile(rb"[A-Za-z_$][\w$]*")
 _RECEIVERS = (b"self", b"cls", b"this", b"void")
 _NOT_TYPES = frozenset((b"return", b"await", b"yield", b"new", b"in", b"not", b"and", b"or", b"else", b"if", b"assert"))
@@ -59,6 +62,10 @@ def _is_header(data: bytes, start: int, end: int, inside: bytes, wanted: Fingerp
     typed = bool(_TYPED.search(line)) and bool(words) and words[-1] not in _NOT_TYPES
     if (typed or not line.strip()) and _AFTER.match(after) and (b"{" in after or b":" in after or b"->" in after):
         return True
+    if typed and wanted.path.endswith(_TYPES_FIRST) and _ENDS.match(after):
+        return True  # a page about it, a declaration
+    if _DOTTED.fullmatch(line) and (b":" in inside or b"=" in inside):
+        return True  # a manual's entry: module.name(a: int, b=1)
     spelt = re.sub(rb"\s+", b"", wanted.header.encode())
     given = b"(" + re.sub(rb"\s+", b"", inside) + b")"
     return any(mark in inside for mark in (b"=", b":")) and given in spelt

@@ -27,7 +27,7 @@ MIN_TWIN_BYTES = 10
 #: A whole body of this many lines and bytes is no coincidence.
 MIN_WHOLE_LINES, MIN_WHOLE_BYTES = 5, 120
 #: Renamed and reformatted copies: share of the winnowed hashes, of at least this many, within a bounded stretch.
-MIN_GRAM_SHARE, MIN_GRAMS = 0.6, 14
+MIN_GRAM_SHARE, MIN_GRAMS = 0.5, 14
 MIN_DOC_SHARE, LONG_DOC_LINE_BYTES = 0.6, 40
 MIN_USED, MIN_USED_SHARE = 3, 0.75
 #: So many names that a body uses, in one text, are a hint.

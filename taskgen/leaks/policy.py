@@ -105,3 +105,8 @@ def place_of(path: str, formats: tuple[str, ...], *, in_environment: bool, scrub
     if any(fnmatchcase(name.lower(), pattern) for pattern in _DOCUMENTS):
         return Place.DOCUMENT if not formats else Place.ARTIFACT
     return Place.ARTIFACT if formats else Place.SOURCE
+
+
+def is_own(path: str, scrubber: Scrubber) -> bool:
+    """Whether a file is the repository's own source, and was not left there by a tool."""
+    return place_of(path, (), in_environment=False, scrubber=scrubber) is Place.SOURCE

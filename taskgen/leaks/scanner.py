@@ -81,7 +81,7 @@ class Scanner:
     def __init__(self, query: Query) -> None:
         self.query = query
         self.matcher = Matcher(query.fingerprints, query.known, sparing=query.sparing)
-        self._languages = {code.language_of(f.path) for f in query.fingerprints} - {None}
+        self._languages = {code.family_of(f.path) for f in query.fingerprints} - {""}
 
     def scan(self, blobs: Iterable[Blob]) -> Scan:
         """Everything found in some blobs."""
@@ -94,7 +94,7 @@ class Scanner:
         """Add what one blob gives away to ``result``."""
         result.n_files += 1
         result.n_bytes += blob.size_bytes
-        is_source = self.query.thorough and code.language_of(blob.name) in self._languages
+        is_source = self.query.thorough and code.family_of(blob.name) in self._languages
         is_thorough = is_source and blob.size_bytes <= _THOROUGH_BYTES
         best: dict[tuple[tuple[str, ...], int], Hit] = {}
         try:
@@ -117,7 +117,7 @@ class Scanner:
             matches: Iterable[Match] = self.matcher.match_symbol(content)
         else:
             thorough = not content.is_binary and (
-                is_thorough if len(item.trail) == 1 else code.language_of(item.trail[-1]) in self._languages
+                is_thorough if len(item.trail) == 1 else code.family_of(item.trail[-1]) in self._languages
             )
             matches = self.matcher.match_text(content.data, thorough=thorough)
         for match in matches:

@@ -15,8 +15,8 @@ K = 7
 WINDOW = 3
 
 _TOKEN = re.compile(
-    rb"(?P<comment>(?:(?<=\s)|^)#(?!include|define|if|endif|else).*$|//[^\n]*|/\*.*?\*/)"
-    rb"|(?P<string>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`)"
+    rb"(?P<comment>(?:(?<=\s)|^)#(?!include|define|if|endif|else)[^\n]*|//[^\n]*|/\*.*?\*/)"
+    rb"|(?P<string>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\\n]|\\.)*`)"
     rb"|(?P<word>[A-Za-z_$\x80-\xff][\w$\x80-\xff]*)"
     rb"|(?P<number>\d[\w.]*)"
     rb"|(?P<mark>[^\s\w(){}\[\],;])",
