@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -207,13 +207,10 @@ class Matcher:
         wanted = self.fingerprints[index]
         if len(wanted.grams) < MIN_GRAMS or len(text.data) > 4 << 20:
             return None
-        places: dict[int, int] = {}
-        for value, offset in text.grams:
-            if value in wanted.grams:
-                places.setdefault(value, offset)
+        places = [(offset, value) for value, offset in text.grams if value in wanted.grams]
         if len(places) < MIN_GRAM_SHARE * len(wanted.grams):
             return None
-        start, count = _densest(sorted(places.values()), 3 * max(len(wanted.body), 200))
+        start, count = _densest(places, 3 * max(len(wanted.body), 200))
         if count < MIN_GRAM_SHARE * len(wanted.grams):
             return None
         line = text.data.count(b"\n", 0, start) + 1
@@ -341,13 +338,19 @@ def _find_word(data: bytes, word: bytes, start: int = 0) -> int:
     return -1
 
 
-def _densest(offsets: Sequence[int], width: int) -> tuple[int, int]:
-    """(start, count) of the stretch of ``width`` bytes that holds the most of the sorted offsets."""
+def _densest(places: Sequence[tuple[int, int]], width: int) -> tuple[int, int]:
+    """(start, count) of the stretch of ``width`` bytes with the most different values; places are (offset, value)."""
     best, first = (0, 0), 0
-    for last, offset in enumerate(offsets):
-        while offset - offsets[first] > width:
+    inside: Counter[int] = Counter()
+    for offset, value in places:
+        inside[value] += 1
+        while offset - places[first][0] > width:
+            gone = places[first][1]
+            inside[gone] -= 1
+            if not inside[gone]:
+                del inside[gone]
             first += 1
-        best = max(best, (last - first + 1, -offsets[first]))
+        best = max(best, (len(inside), -places[first][0]))
     return -best[1], best[0]
 
 

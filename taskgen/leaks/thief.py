@@ -7,6 +7,7 @@ another copy of the file in its place; run the bytecode of another copy; lift si
 from __future__ import annotations
 
 import base64
+import re
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ from pathlib import Path
 from taskgen import patches, safepath
 from taskgen.leaks import code
 from taskgen.leaks.blob import Blob
-from taskgen.leaks.code import CodeUnit
 from taskgen.leaks.loot import COPY_SHARE, Loot, StolenBytecode, StolenText, Want, collect, overlap, remaining_lines
 
 #: How many different thefts are handed in at most.
@@ -81,6 +81,8 @@ def thefts(loot: Sequence[Loot], wants: Sequence[Want], workspace: Mapping[str, 
             changed = {path: data for path, data in files.items() if data != workspace.get(path)}
             if not changed:
                 continue
+            completed = _with_exports(files, wants, workspace)
+            changed = {path: data for path, data in completed.items() if data != workspace.get(path)}
             patch = _patch(workspace, changed)
             if patch not in seen:
                 seen.add(patch)
@@ -137,27 +139,61 @@ def _lifted(
         found = _definition(want, texts)
         if found is None:
             continue
-        text, unit = found
-        lines = text.data.split(b"\n")[unit.first_line - 1 : unit.last_line]
-        files[want.path] = _inserted(files[want.path], want, b"\n".join(lines))
+        text, cut = found
+        files[want.path] = _inserted(files[want.path], want, cut)
         sources.append("!".join(text.trail))
     yield files, sources
 
 
-def _definition(want: Want, texts: Sequence[StolenText]) -> tuple[StolenText, CodeUnit] | None:
+def _definition(want: Want, texts: Sequence[StolenText]) -> tuple[StolenText, bytes] | None:
     """The best text for a name: with the same qualified name, else the same name; long rather than a stub."""
-    if not want.name:
-        return None
-    found = [
-        (unit.qualified_name == want.qualified_name, unit.last_line - unit.first_line, text, unit)
-        for text in texts
-        for unit in text.units
-        if unit.name == want.name
-    ]
+    found = []
+    for text in texts if want.name else ():
+        lines = text.data.split(b"\n")
+        for unit in text.units:
+            if unit.name == want.name:
+                cut = b"\n".join(lines[unit.first_line - 1 : unit.last_line])
+                found.append((unit.qualified_name == want.qualified_name, len(cut), text, cut))
+        # Pages and patches are no programs: there, what is indented below the header is the definition.
+        found += [(False, len(cut), text, cut) for cut in _cut_out(lines, want.name)]
     if not found:
         return None
-    _, _, text, unit = max(found, key=lambda entry: entry[:2])
-    return text, unit
+    _, _, text, cut = max(found, key=lambda entry: entry[:2])
+    return text, cut
+
+
+def _cut_out(lines: Sequence[bytes], name: str) -> Iterator[bytes]:
+    header = re.compile(rb"(?:async\s+)?(?:def|class)\s+" + re.escape(name.encode()) + rb"\b")
+    for number, line in enumerate(lines):
+        if (begun := header.search(line)) is None:
+            continue
+        column = begun.start()
+        kept = [line[column:]]
+        for after in lines[number + 1 :]:
+            text = after[column:]
+            if text.strip() and not text[:1].isspace() and not text.startswith(b")"):
+                break
+            kept.append(text)
+        yield b"\n".join(kept).rstrip()
+
+
+def _with_exports(
+    files: Mapping[str, bytes], wants: Sequence[Want], workspace: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """A package's ``__init__`` that lost lines, and of which there is no copy: it surely exported what its modules
+    define, and the statement says so."""
+    result = dict(files)
+    for path in {want.path for want in wants if want.path.endswith("/__init__.py") and not want.name}:
+        if result.get(path, workspace.get(path)) != workspace.get(path):
+            continue
+        folder = path.removesuffix("__init__.py")
+        lines = [
+            f"from .{want.path.removeprefix(folder).removesuffix('.py').replace('/', '.')} import {want.qualified_name}"
+            for want in wants
+            if want.path.startswith(folder) and want.path != path and want.name and "." not in want.qualified_name
+        ]
+        result[path] = workspace.get(path, b"") + "\n".join(["", *lines, ""]).encode()
+    return result
 
 
 def _inserted(source: bytes, want: Want, definition: bytes) -> bytes:
