@@ -14,7 +14,8 @@ import traceback
 from pathlib import Path
 
 from taskgen.leaks.blob import Blob, Limits
-from taskgen.leaks.decoding import decoder_for, unfold
+from taskgen.leaks.decoding import DECODER_FAULT, decoder_for, unfold
+from taskgen.leaks.records import Problem
 
 _LIMITS = Limits(seconds=10.0, unpacked_bytes=64 << 20, free_bytes=16 << 20)
 _MAX_BYTES = 1 << 20
@@ -49,8 +50,9 @@ def fuzz(path: Path, seconds: float) -> int:
         broken = damaged(data, random.Random(f"{path.name} {seed}"))
         began = time.monotonic()
         try:
-            for _ in unfold(Blob.of_bytes(path.name, broken, _LIMITS), lambda _data: True):
-                pass
+            for item in unfold(Blob.of_bytes(path.name, broken, _LIMITS), lambda _data: True):
+                if isinstance(item.content, Problem) and DECODER_FAULT in item.content.reason:
+                    raise RuntimeError(item.content.reason)
         except Exception:
             faults += 1
             print(f"{path}, seed {seed}:\n{traceback.format_exc()}")

@@ -16,6 +16,8 @@ from taskgen.leaks.records import Problem, Symbol
 #: Text is looked at in pieces of this size, which overlap so that nothing is cut in two.
 WINDOW_BYTES = 8 << 20
 OVERLAP_BYTES = 64 << 10
+#: In the reason of a Problem that should not be: the decoder raised something else than Unreadable.
+DECODER_FAULT = "fault of the decoder, please report it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,9 @@ def _decoded(
                 yield Item(trail=blob.trail, formats=formats, content=found)
     except Unreadable as error:
         yield Item(trail=blob.trail, formats=formats, content=Problem(reason=f"{decoder.NAME}: {error}"))
+    except Exception as error:  # hostile bytes found a fault of ours: one file is unreadable, and the audit goes on
+        reason = f"{decoder.NAME}: {DECODER_FAULT}: {type(error).__name__}: {error}"
+        yield Item(trail=blob.trail, formats=formats, content=Problem(reason=reason))
 
 
 def windows(blob: Blob) -> Iterator[bytes]:

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from taskgen.leaks.blob import Blob, Limits, Unreadable
 from taskgen.leaks.decoders.table import DECODERS
-from taskgen.leaks.decoding import Text, decoder_for, unfold
+from taskgen.leaks.decoding import DECODER_FAULT, Text, decoder_for, unfold
 from taskgen.leaks.records import Problem, Symbol
 
 SOURCE = '''\
@@ -229,7 +229,8 @@ ALL = {**TEXTS, "bytecode": ("names.pyc", made_pyc)}
 def test_broken_bytes_end_as_a_reason(kind: str, tmp_path: Path) -> None:
     name, make = ALL[kind]
     for damaged in broken(make(tmp_path), seed=len(kind)):
-        list(everything(Blob.of_bytes(name, damaged, Limits(seconds=20))))  # raises nothing
+        found = list(everything(Blob.of_bytes(name, damaged, Limits(seconds=20))))
+        assert not [f for f in found if isinstance(f, Problem) and DECODER_FAULT in f.reason]
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda d: d.NAME)
@@ -264,6 +265,14 @@ def test_files_nested_fifty_deep_end_as_a_reason() -> None:
         data = gzip.compress(data)
     problems = [f for f in everything(Blob.of_bytes("deep.gz", data)) if isinstance(f, Problem)]
     assert "nested more than 12 deep" in problems[0].reason
+
+
+def test_a_zip_member_without_a_name_is_a_file(tmp_path: Path) -> None:
+    data = made_zip(name="x").replace(b"x", b"\0", 1)
+    with zipfile.ZipFile(io.BytesIO(made_zip(name="xy"))) as archive:
+        assert archive.namelist() == ["xy"]
+    found = list(everything(Blob.of_bytes("a.zip", data)))
+    assert not [f for f in found if isinstance(f, Problem) and DECODER_FAULT in f.reason]
 
 
 def test_a_marshalled_loop_and_deep_nesting_do_not_crash() -> None:

@@ -27,7 +27,7 @@ def decode(blob: Blob) -> Iterator[Blob | Problem]:
         with parsing("zip file", zipfile.BadZipFile):
             archive = zipfile.ZipFile(stream)
         for info in archive.infolist():
-            if not info.is_dir():
+            if not info.filename.endswith("/"):
                 yield _member(blob, archive, info)
         if archive.comment:
             yield blob.child("(comment)", archive.comment)
