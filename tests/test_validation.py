@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from taskgen import candidates
+from taskgen.archive import ArchiveEntry
 from taskgen.config import find_data, load_recipes, load_repos
-from taskgen.packing import Packed, pack
+from taskgen.leaks.gate import LeakGate
+from taskgen.packing import Audited, Packed, pack
 from taskgen.repository import Repository, prepare
 from taskgen.sandboxes.select import select
 from taskgen.session import RunRequest, TestSession
@@ -187,8 +189,13 @@ def test_a_packed_task_hides_the_tests_and_what_only_they_used(
     candidate = functions["folder_of"]
     proven = validator.validate(candidate)
     assert isinstance(proven, Proven)
-    packed = pack(repository, candidate, proven, validator.recipes["function"])
+    recipe = validator.recipes["function"]
+    stolen = pack(repository, candidate, proven, recipe, Audited(environment_bytes=0, thief_reward=1.0))
+    assert isinstance(stolen, Rejection) and stolen.stage == "audit"
+    packed = pack(repository, candidate, proven, recipe, Audited(environment_bytes=7, thief_reward=0.0))
     assert isinstance(packed, Packed)
+    assert packed.row["audit"]["thief_reward"] == 0.0
+    assert packed.row["audit"]["bytes_scanned"] == 7 + sum(len(entry.content) for entry in packed.workspace)
     files = {entry.path: entry.content.decode() for entry in packed.workspace}
     source, tests = files["shapes/odd.py"], files["tests/test_odd.py"]
     assert "def folder_of(path):" in source
@@ -202,3 +209,21 @@ def test_a_packed_task_hides_the_tests_and_what_only_they_used(
     for secret in ("dirname", "SECRET", "a/b"):
         assert secret not in packed.row["problem_statement"]
     assert "`ValueError`" in packed.row["problem_statement"]
+
+
+def test_the_audit_rejects_before_anything_runs(
+    repository: Repository, functions: dict[str, Candidate], tmp_path: Path
+) -> None:
+    candidate = functions["folder_of"]
+    clean = LeakGate(repository=repository, pool=[candidate], cache=tmp_path)
+    assert clean.check(candidate) is None and clean.n_bytes > 1_000_000
+    haul = clean.rob(candidate, lambda _theft: 1.0)
+    assert haul.tries == 0 and haul.reward == 0.0
+    copied = ArchiveEntry(path="old/odd.py.txt", content=repository.entries["shapes/odd.py"].content)
+    leaky = LeakGate(
+        repository=dataclasses.replace(repository, entries={**repository.entries, copied.path: copied}),
+        pool=[candidate],
+        cache=tmp_path,
+    )
+    rejected = leaky.check(candidate)
+    assert rejected is not None and rejected.stage == "audit" and copied.path in rejected.detail

@@ -289,12 +289,12 @@ def _likeness(wanted: Fingerprint, text: _Text, n_present: int, *, is_ours: bool
     is_long = wanted.body.count(b"\n") >= MIN_WHOLE_LINES - 1 and len(wanted.body) >= MIN_WHOLE_BYTES
     if is_long and wanted.body in text.squeezed:
         return Likeness.WHOLE
+    if wanted.definition and len(wanted.body) >= MIN_TWIN_BYTES and wanted.definition in text.squeezed:
+        return Likeness.WHOLE if is_ours and len(wanted.body) >= MIN_NAMED_BYTES else Likeness.TWIN
     enough = MIN_SHARE * len(wanted.lines)
     named = is_ours and len(wanted.body) >= MIN_NAMED_BYTES
     if named and (wanted.body in text.squeezed or n_present >= max(MIN_LINES_NAMED, enough)):
         return Likeness.NAMED
-    if wanted.definition and len(wanted.body) >= MIN_TWIN_BYTES and wanted.definition in text.squeezed:
-        return Likeness.TWIN
     return Likeness.ALIKE if n_present >= max(MIN_LINES, enough) else None
 
 

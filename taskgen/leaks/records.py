@@ -24,9 +24,9 @@ class Level(IntEnum):
 class Likeness(StrEnum):
     """How a body was recognised.
 
-    WHOLE: a long body, line by line. TWIN: the same definition, however short, name and all. NAMED: a body under its
-    own header. ALIKE: most of its lines. RENAMED: most of its tokens, names aside. COMPILED: what it uses, in compiled
-    code of its name.
+    WHOLE: a long body, or the definition of a rare name, line by line. TWIN: any other definition, however short,
+    line by line. NAMED: most of a body under its own header. ALIKE: most of its lines. RENAMED: much of its tokens,
+    names aside. COMPILED: what it uses, in compiled code of its name.
     """
 
     WHOLE = "whole"

@@ -120,3 +120,15 @@ def test_everyday_methods_of_other_programs_are_no_leak() -> None:
     assert fails(scan("build/lib/b.py")) == []
     # In the workspace itself the very same method stands beside its class: whoever looks finds it.
     assert [(f.level, f.action) for f in scan("b.py")] == [("body", "reject")]
+
+
+def test_a_short_function_of_a_rare_name_is_found_in_a_build_too() -> None:
+    added = (
+        "+def folder_of_path(path):\n+    place = os.path.dirname(path)\n+    return place + '/' if place else '.'\n"
+    )
+    patch = f"--- a/a.py\n+++ b/a.py\n@@ -1 +1,4 @@\n import os\n{added}"
+    files = {"a.py": b"import os\n"}
+    subject = make_subject("t", patch, files.get, files.values())
+    copy = b"import os\n" + added.replace("\n+", "\n")[1:].encode()
+    scan = Scanner(make_query([subject], thorough=True)).scan([Blob.of_bytes("build/lib/a.py", copy)])
+    assert [(f.level, f.action) for f in judge(scan, [subject])["t"]] == [("body", "scrub")]
