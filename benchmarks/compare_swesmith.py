@@ -39,7 +39,7 @@ from taskgen import candidates
 from taskgen import repository as repository_module
 from taskgen.cli import cache_folder
 from taskgen.config import find_data, load_recipes, load_repos, split_pin
-from taskgen.packing import pack
+from taskgen.packing import Audited, pack
 from taskgen.repository import Repository, prepare
 from taskgen.sandbox import ENV_DIR, HOME_DIR, WORKSPACE_DIR
 from taskgen.sandboxes import mounts
@@ -234,7 +234,9 @@ def work_mode(job: Json) -> Json:
         if not isinstance(result, Rejection):
             trial.fail_to_pass, trial.unpredicted = len(result.fail_to_pass), len(result.unpredicted)
             before = Meter.read()
-            packed = pack(repository, candidate, result, by_name[candidate.recipe])
+            packed = pack(
+                repository, candidate, result, by_name[candidate.recipe], Audited(environment_bytes=0, thief_reward=0.0)
+            )
             packing += Meter.read() - before
             result = packed if isinstance(packed, Rejection) else result
         if isinstance(result, Rejection):
