@@ -54,7 +54,10 @@ def text_of(root: Path, limit: int) -> bytes:
 def bomb() -> bytes:
     """2 GiB of zeros in a zip."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("zeros", "w") as member:
+    with (
+        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("zeros", "w", force_zip64=True) as member,
+    ):
         for _ in range(2048):
             member.write(bytes(1 << 20))
     return buffer.getvalue()
