@@ -11,7 +11,7 @@ from taskgen.leaks.fingerprints import Fingerprint
 from taskgen.leaks.subject import Subject
 
 #: Raise when a scan of the same bytes may find something else: decoders, matching, limits.
-SCANNER_VERSION = 1
+SCANNER_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

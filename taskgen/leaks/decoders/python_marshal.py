@@ -1,6 +1,6 @@
 """Python's marshal format, read without running or building anything: plain values and code records come out.
 
-Layouts of code objects: CPython's Python/marshal.c, from 2.7 to 3.14.
+Layouts of code objects: CPython's Python/marshal.c, from 2.3 to 3.15.
 """
 
 from __future__ import annotations
@@ -10,11 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from taskgen.leaks.blob import Unreadable
+from taskgen.leaks.blob import Budget, Unreadable
 
+#: Code in code takes two levels, and Python's own compiler nests neither code nor constants deeper than this.
 MAX_DEPTH = 150
+#: Of a longer number only so many 15-bit digits are read: enough to recognise it, and no quadratic arithmetic.
+MAX_DIGITS = 64
 _FLAG_REF = 0x80
 _FAST_LOCAL, _FAST_CELL, _FAST_FREE = 0x20, 0x40, 0x80
+_SHORT_TEXT = frozenset(b"zZ")
+_INT32 = struct.Struct("<i")
+_INT32_5 = struct.Struct("<5i")
+_CHECK_EVERY = 256
+_NAMES_A_BYTE = 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +53,7 @@ class Null:
 
 @dataclass(slots=True, kw_only=True)
 class Reader:
-    """Reads one marshalled value.
+    """Reads one marshalled value. Sets, lists, slices and dictionaries come as tuples, too.
 
     Attributes:
         version: of Python, (3, 11); it decides how code objects are laid out.
@@ -53,33 +61,31 @@ class Reader:
 
     data: bytes
     version: tuple[int, int]
+    budget: Budget
     at: int = 0
     refs: list[Any] = field(default_factory=list)
     interned: list[Any] = field(default_factory=list)
     depth: int = 0
+    n_codes: int = 0
+    n_names: int = 0
 
     def value(self) -> Any:  # noqa: ANN401 - any value
         """The next value. Raises Unreadable, and IndexError or struct.error for data that are cut short."""
-        if self.depth > MAX_DEPTH:
-            raise Unreadable("broken marshal data: nested too deeply")
         tag = self.data[self.at]
         self.at += 1
-        kind, is_ref = chr(tag & 0x7F), bool(tag & _FLAG_REF) and self.version >= (3, 4)
-        read = _READERS.get(kind)
+        read = _READERS.get(tag & 0x7F)
         if read is None:
-            raise Unreadable(f"broken marshal data: type {kind!r} at byte {self.at - 1:,}")
+            raise Unreadable(f"broken marshal data: type {chr(tag & 0x7F)!r} at byte {self.at - 1:,}")
+        if not tag & _FLAG_REF:
+            return read(self)
+        # The number is given before what is inside: a reference to it from there finds nothing.
         place = len(self.refs)
-        if is_ref:
-            self.refs.append(None)
-        self.depth += 1
-        found = read(self)
-        self.depth -= 1
-        if is_ref:
-            self.refs[place] = found
+        self.refs.append(None)
+        found = self.refs[place] = read(self)
         return found
 
     def int32(self) -> int:
-        value: int = struct.unpack_from("<i", self.data, self.at)[0]
+        value: int = _INT32.unpack_from(self.data, self.at)[0]
         self.at += 4
         return value
 
@@ -103,15 +109,50 @@ class Reader:
         return data
 
     def items(self, length: int) -> tuple[Any, ...]:
-        return tuple([self.value() for _ in range(length)])
+        """So many values. References and short texts, of which there are most, are read right here."""
+        if self.depth > MAX_DEPTH:
+            raise Unreadable("broken marshal data: nested too deeply")
+        self.depth += 1
+        data, refs, found = self.data, self.refs, []
+        for _ in range(length):
+            tag = data[self.at]
+            if tag == 0x72:  # r
+                found.append(refs[_place(self, refs, 1)])
+                self.at += 5
+            elif tag & 0x7F in _SHORT_TEXT:
+                end = self.at + 2 + data[self.at + 1]
+                text = data[self.at + 2 : end].decode("latin-1")
+                self.at = end
+                if tag & _FLAG_REF:
+                    refs.append(text)
+                found.append(text)
+            else:
+                found.append(self.value())
+        self.depth -= 1
+        return tuple(found)
 
 
-def _text(reader: Reader, length: int) -> str:
-    return reader.raw(length).decode("utf-8", "surrogatepass" if reader.version >= (3, 0) else "replace")
+def _place(reader: Reader, table: list[Any], offset: int) -> int:
+    index: int = _INT32.unpack_from(reader.data, reader.at + offset)[0]
+    if not 0 <= index < len(table):
+        raise Unreadable(f"broken marshal data: a reference to nothing at byte {reader.at:,}")
+    return index
+
+
+def _reference(reader: Reader) -> Any:  # noqa: ANN401
+    found = reader.refs[_place(reader, reader.refs, 0)]
+    reader.at += 4
+    return found
+
+
+def _interned_reference(reader: Reader) -> Any:  # noqa: ANN401
+    found = reader.interned[_place(reader, reader.interned, 0)]
+    reader.at += 4
+    return found
 
 
 def _unicode(reader: Reader) -> str:
-    return reader.raw(reader.size()).decode("utf-8", "replace")
+    return reader.raw(reader.size()).decode("utf-8", "replace")  # lone surrogates, too, that nobody could print
 
 
 def _ascii(reader: Reader) -> str:
@@ -127,78 +168,94 @@ def _bytes(reader: Reader) -> bytes:
 
 
 def _interned(reader: Reader) -> Any:  # noqa: ANN401
-    if reader.version < (3, 0):
-        found = reader.raw(reader.size())
-        reader.interned.append(found)
-        return found
-    return _unicode(reader)
-
-
-def _reference(reader: Reader) -> Any:  # noqa: ANN401
-    index = reader.int32()
-    table = reader.refs
-    if not 0 <= index < len(table):
-        raise Unreadable("broken marshal data: a reference to nothing")
-    return table[index]
-
-
-def _interned_reference(reader: Reader) -> Any:  # noqa: ANN401
-    index = reader.int32()
-    if not 0 <= index < len(reader.interned):
-        raise Unreadable("broken marshal data: a reference to nothing")
-    return reader.interned[index]
+    if reader.version >= (3, 0):
+        return _unicode(reader)
+    found = reader.raw(reader.size())
+    reader.interned.append(found)
+    return found
 
 
 def _long(reader: Reader) -> int:
     count = reader.int32()
-    if 2 * abs(count) > len(reader.data) - reader.at:
-        raise Unreadable("broken marshal data: a number that is cut short")
-    digits = struct.unpack_from(f"<{abs(count)}H", reader.data, reader.at)
-    reader.at += 2 * abs(count)
-    # Enough of a number to recognise it; multiplying out a million digits takes minutes.
-    value = sum(digit << 15 * place for place, digit in enumerate(digits[:64]))
-    return int(-value if count < 0 else value)
+    digits = reader.raw(2 * abs(count))[: 2 * MAX_DIGITS]
+    value: int = sum(digit << 15 * place for place, (digit,) in enumerate(struct.iter_unpack("<H", digits)))
+    return -value if count < 0 else value
 
 
 def _int64(reader: Reader) -> int:
-    value: int = struct.unpack_from("<q", reader.data, reader.at)[0]
-    reader.at += 8
-    return value
+    return int.from_bytes(reader.raw(8), "little", signed=True)
 
 
 def _float_text(reader: Reader) -> float:
+    text = reader.raw(reader.byte_size())
     try:
-        return float(reader.raw(reader.byte_size()))
+        return float(text)
     except ValueError as error:
-        raise Unreadable("broken marshal data: a number that is none") from error
+        raise Unreadable(f"broken marshal data: {text[:40]!r} is no number") from error
 
 
 def _double(reader: Reader) -> float:
-    value: float = struct.unpack_from("<d", reader.data, reader.at)[0]
-    reader.at += 8
+    value: float = struct.unpack("<d", reader.raw(8))[0]
     return value
 
 
 def _dictionary(reader: Reader) -> tuple[Any, ...]:
+    if reader.depth > MAX_DEPTH:
+        raise Unreadable("broken marshal data: nested too deeply")
+    reader.depth += 1
     pairs: list[Any] = []
     while (key := reader.value()) is not Null:
-        pairs += [key, reader.value()]
+        pairs += (key, reader.value())
+    reader.depth -= 1
     return tuple(pairs)
 
 
-def _strings(found: Any) -> tuple[str, ...]:  # noqa: ANN401
-    if not isinstance(found, tuple):
-        return ()
-    return tuple(n if isinstance(n, str) else n.decode("latin-1") if isinstance(n, bytes) else "" for n in found)
+def _names(reader: Reader) -> tuple[str, ...]:
+    """A tuple of texts. Many codes may refer to the same one, which only broken data do with a large one."""
+    found = reader.value()
+    if type(found) is not tuple:
+        raise Unreadable(f"broken marshal data: no names before byte {reader.at:,}")
+    reader.n_names += len(found)
+    if reader.n_names > _NAMES_A_BYTE * len(reader.data):
+        raise Unreadable("broken marshal data: its codes refer to more names than it holds")
+    return tuple([name if type(name) is str else _text(name) for name in found])
 
 
-def _string(found: Any) -> str:  # noqa: ANN401
-    return _strings((found,))[0]
+def _text(found: Any) -> str:  # noqa: ANN401
+    if isinstance(found, str):
+        return found
+    if isinstance(found, bytes):  # Python 2
+        return found.decode("utf-8", "replace")
+    raise Unreadable("broken marshal data: a name that is no text")
+
+
+def _constants(reader: Reader) -> tuple[Any, ...]:
+    found = reader.value()
+    if type(found) is not tuple:
+        raise Unreadable(f"broken marshal data: no constants before byte {reader.at:,}")
+    return found
+
+
+def _size_of_code(reader: Reader) -> int:
+    found = reader.value()
+    if not isinstance(found, bytes):
+        raise Unreadable(f"broken marshal data: no bytecode before byte {reader.at:,}")
+    return len(found)
 
 
 def _code(reader: Reader) -> Code:
-    if reader.version >= (3, 11):
-        return _code_311(reader)
+    reader.n_codes += 1
+    if reader.n_codes % _CHECK_EVERY == 0:
+        reader.budget.check_time()
+    if reader.depth > MAX_DEPTH:
+        raise Unreadable("broken marshal data: nested too deeply")
+    reader.depth += 1
+    found = _code_311(reader) if reader.version >= (3, 11) else _code_23(reader)
+    reader.depth -= 1
+    return found
+
+
+def _code_23(reader: Reader) -> Code:
     version = reader.version
     n_arguments = reader.int32()
     if version >= (3, 8):
@@ -207,42 +264,43 @@ def _code(reader: Reader) -> Code:
     reader.int32()
     reader.int32()
     flags = reader.int32()
-    code = reader.value()
-    constants, names, variables, free, cells = (reader.value() for _ in range(5))
+    size = _size_of_code(reader)
+    constants = _constants(reader)
+    names, variables, free, cells = (_names(reader) for _ in range(4))
     reader.value()
-    name = _string(reader.value())
+    name = _text(reader.value())
     reader.int32()
     reader.value()
     return Code(
         name=name, qualified_name="", n_arguments=n_arguments, n_keyword_only=n_keyword_only, flags=flags,
-        names=_strings(names), variables=_strings(variables), closure=_strings(free) + _strings(cells),
-        constants=constants if isinstance(constants, tuple) else (),
-        size_bytes=len(code) if isinstance(code, bytes) else 0,
+        names=names, variables=variables, closure=free + cells, constants=constants, size_bytes=size,
     )  # fmt: skip
 
 
 def _code_311(reader: Reader) -> Code:
-    n_arguments, _, n_keyword_only, _, flags = (reader.int32() for _ in range(5))
-    code = reader.value()
-    constants, names, locals_plus, kinds = (reader.value() for _ in range(4))
+    n_arguments, _, n_keyword_only, _, flags = _INT32_5.unpack_from(reader.data, reader.at)
+    reader.at += 20
+    size = _size_of_code(reader)
+    constants = _constants(reader)
+    names, every = _names(reader), _names(reader)
+    kinds = reader.value()
+    if not isinstance(kinds, bytes) or len(kinds) != len(every):
+        raise Unreadable(f"broken marshal data: no kinds of variables before byte {reader.at:,}")
     reader.value()
-    name, qualified_name = _string(reader.value()), _string(reader.value())
+    name, qualified_name = _text(reader.value()), _text(reader.value())
     reader.int32()
     reader.value()
     reader.value()
-    every = _strings(locals_plus)
-    marks = kinds if isinstance(kinds, bytes) else b""
     return Code(
         name=name, qualified_name=qualified_name, n_arguments=n_arguments, n_keyword_only=n_keyword_only, flags=flags,
-        names=_strings(names),
-        variables=tuple(n for n, kind in zip(every, marks, strict=False) if kind & _FAST_LOCAL),
-        closure=tuple(n for n, kind in zip(every, marks, strict=False) if kind & (_FAST_CELL | _FAST_FREE)),
-        constants=constants if isinstance(constants, tuple) else (),
-        size_bytes=len(code) if isinstance(code, bytes) else 0,
+        names=names,
+        variables=tuple([n for n, kind in zip(every, kinds, strict=True) if kind & _FAST_LOCAL]),
+        closure=tuple([n for n, kind in zip(every, kinds, strict=True) if kind & (_FAST_CELL | _FAST_FREE)]),
+        constants=constants, size_bytes=size,
     )  # fmt: skip
 
 
-_READERS: dict[str, Callable[[Reader], Any]] = {
+_BY_LETTER: dict[str, Callable[[Reader], Any]] = {
     "0": lambda reader: Null,
     "N": lambda reader: None,
     "F": lambda reader: False,
@@ -259,7 +317,7 @@ _READERS: dict[str, Callable[[Reader], Any]] = {
     "s": _bytes,
     "t": _interned,
     "R": _interned_reference,
-    "u": lambda reader: _text(reader, reader.size()),
+    "u": _unicode,
     "a": _ascii,
     "A": _ascii,
     "z": _short,
@@ -271,6 +329,8 @@ _READERS: dict[str, Callable[[Reader], Any]] = {
     ">": lambda reader: reader.items(reader.size()),
     ":": lambda reader: reader.items(3),
     "{": _dictionary,
+    "}": _dictionary,
     "r": _reference,
     "c": _code,
 }
+_READERS = {ord(letter): read for letter, read in _BY_LETTER.items()}
