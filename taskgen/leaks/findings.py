@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_USER = re.compile(r"(?<=://)[^/\s@]*(?:@[^/\s@]*)*@")
+_VALUE = re.compile(r"(?i)((?:_auth|token|passw|secret|api_?key)\w*[\"']?\s*[=:]\s*)\S+")
+
+
+def without_credentials(text: str) -> str:
+    """A line of a configuration as an excerpt may show it: no user, password or token of an URL or a setting."""
+    return _VALUE.sub(r"\1***", _USER.sub("***@", text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

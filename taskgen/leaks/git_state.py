@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from taskgen.leaks.findings import Finding
+from taskgen.leaks.findings import Finding, without_credentials
 from taskgen.leaks.policy import Action
 
 _URL = re.compile(r"^\s*(?:url|pushurl)\s*=\s*(\S.*)$", re.M)
@@ -26,14 +26,15 @@ def examine(paths: Iterable[str], read: Callable[[str], bytes | None]) -> Iterat
     for head in (p for p in listed if p == "HEAD" or p.endswith("/HEAD")):
         root = head.removesuffix("HEAD")
         own = [p for p in listed if p.startswith(root)]
-        if f"{root}config" in own and any(p.startswith((f"{root}objects/", f"{root}refs/")) for p in own):
+        if f"{root}config" in own:  # an empty repository has neither objects nor refs, and may have remotes
             yield from _repository(root, own, lambda path: (read(path) or b"")[:_MAX_BYTES].decode("utf-8", "replace"))
 
 
 def _repository(root: str, paths: list[str], text: Callable[[str], str]) -> Iterator[Finding]:
     def found(path: str, message: str, excerpt: str, action: Action = Action.SCRUB) -> Finding:
         return Finding(
-            detector="git", path=path, level="", definition="", action=action.value, excerpt=excerpt[:300],
+            detector="git", path=path, level="", definition="", action=action.value,
+            excerpt=without_credentials(excerpt)[:300],
             severity="error" if action is Action.SCRUB else "warning", message=message,
         )  # fmt: skip
 

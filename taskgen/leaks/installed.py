@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from taskgen.leaks.findings import Finding
+from taskgen.leaks.findings import Finding, without_credentials
 from taskgen.leaks.policy import Action
 
 _METADATA = re.compile(r"(?:^|/)([^/]+)\.(?:dist-info/METADATA|egg-info/PKG-INFO|egg-info)$")
@@ -39,12 +39,13 @@ def examine(
         if found := _METADATA.search(path):
             yield from _distribution(path, found.group(1), wanted, read)
         elif _EDITABLE.search(path) and wanted.replace("-", "_") in normalised(path).replace("-", "_"):
-            shown = (read(path) or b"")[:200].decode("utf-8", "replace")
+            shown = without_credentials((read(path) or b"").decode("utf-8", "replace"))[:200]
             yield _finding(
                 path, "what an editable install leaves: it must point to the workspace", shown, Action.REPORT
             )
         elif _INDEX_FILES.search(path) and (index := _INDEX.search(read(path) or b"")):
-            shown = index.group(1)[:200].decode("utf-8", "replace")
+            # Redacted before it is cut, so that half a password is not taken for a host.
+            shown = without_credentials(index.group().decode("utf-8", "replace"))[:200]
             yield _finding(path, "an index from which the project could be downloaded", shown, Action.REPORT)
         elif (
             tops and (vendor := _VENDOR.search(path)) and path[vendor.end() :].split("/")[0].removesuffix(".py") in tops
@@ -67,7 +68,7 @@ def _distribution(path: str, stem: str, wanted: str, read: Callable[[str], bytes
         yield _finding(path, f"{stem} is installed here as a copy", ", ".join(copied[:5]), Action.SCRUB)
     elif direct := read(f"{folder}/direct_url.json"):
         try:
-            url = str(json.loads(direct).get("url"))
+            url = without_credentials(str(json.loads(direct).get("url")))
         except (ValueError, AttributeError):
             url = "(broken)"
         yield _finding(path, f"{stem} is installed as editable; it must point to the workspace", url, Action.REPORT)

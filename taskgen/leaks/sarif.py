@@ -46,7 +46,7 @@ def _describe(rule: str) -> str:
 
 def _result(finding: Finding, rules: Sequence[str]) -> dict[str, Any]:
     outer, _, nested = finding.path.partition("!")
-    location: dict[str, Any] = {"artifactLocation": {"uri": quote(outer.encode("utf-8", "surrogateescape"))}}
+    location: dict[str, Any] = {"artifactLocation": {"uri": quote(_bytes(outer))}}
     if finding.line and not nested:
         region: dict[str, Any] = {"startLine": finding.line}
         if finding.excerpt:
@@ -59,6 +59,14 @@ def _result(finding: Finding, rules: Sequence[str]) -> dict[str, Any]:
         "level": finding.severity,
         "message": {"text": f"{finding.message} ({finding.path})".encode("utf-8", "replace").decode()},
         "locations": [{"physicalLocation": location}],
-        "partialFingerprints": {"taskgen/v1": hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()},
+        "partialFingerprints": {"taskgen/v1": hashlib.sha256(_bytes(identity)).hexdigest()},
         "properties": {"action": finding.action, "definition": finding.definition, "path": finding.path},
     }
+
+
+def _bytes(text: str) -> bytes:
+    """The bytes of a name, be it the file system's, or one out of JSON or a class file with any lone surrogate."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")

@@ -283,3 +283,18 @@ def test_the_thief_earns_nothing_from_a_clean_tree(tmp_path: Path) -> None:
 def test_findings_are_plain_records() -> None:
     names = list(Finding.__dataclass_fields__)
     assert names[:4] == ["detector", "path", "level", "definition"]
+
+
+def test_excerpts_of_configurations_show_no_credentials(tmp_path: Path) -> None:
+    files = {
+        "home/pip.conf": b"[global]\nindex-url = https://me:hunter2word@pypi.example.org/simple\n",
+        "home/.npmrc": b"//registry.example.org/:_authToken=hunter2word\n",
+    }
+    shown = [f.excerpt for f in installed(files, files.get, "demo")]
+    assert len(shown) == 2 and all("hunter2word" not in text for text in shown)
+    assert "pypi.example.org" in shown[0]
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "remote", "add", "origin", "https://me:hunter2word@example.org/a.git")
+    paths = [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()]
+    remotes = [f.excerpt for f in examine(paths, lambda path: (tmp_path / path).read_bytes()) if "remote" in f.message]
+    assert remotes == ["https://***@example.org/a.git"]
