@@ -23,6 +23,8 @@ class Language(Protocol):
     """What build needs to know about a language beyond its syntax."""
 
     name: str
+    #: Endings of source files: what a solution may add.
+    suffixes: tuple[str, ...]
 
     def detect(self, tree: Reader) -> bool:
         """Whether the tree is a project of this language that can be installed and tested."""

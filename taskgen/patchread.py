@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,6 +73,18 @@ class _Section:
         if not agree or not _titled(self.title, f"a/{expected_old}", f"b/{expected_new}"):
             raise _broken(f"the header names several paths: {old!r}, {new!r}, {listed!r}")
         return listed
+
+    def listed(self) -> str:
+        """The path by this reader's own lights; ``path`` checks it against the rest of the header."""
+        for name in (self.names.get("+++"), self.names.get("---"), self.moves.get(b"to")):
+            if name is not None:
+                return name
+        # Neither lines with names nor a move: an empty file or a mode, whose title names one path twice.
+        left = self.title[: (len(self.title) - 1) // 2]
+        name = _unquote(left)
+        if not name.startswith("a/"):
+            raise _broken(f"cannot read the path in {self.title[:200]!r}")
+        return name[2:]
 
     def records(self, listed: str) -> list[PatchEntry]:
         path = self.path(listed)
@@ -187,6 +200,52 @@ def _sections(patch: bytes) -> list[_Section]:
             raise _broken(f"line {at + 1}: unexpected {line[:80]!r}")
         at += 1
     return sections
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchSection:
+    """One file's part of a patch: its bytes, the paths it changes, and whether it holds a binary file."""
+
+    text: bytes
+    entries: tuple[PatchEntry, ...]
+    is_binary: bool = False
+
+
+def split_patch(patch: bytes) -> list[PatchSection]:
+    """The parts of a patch, each to be taken or left out. What is taken must still go through ``patch_paths``.
+
+    Raises:
+        FormatError: it is not in the format of ``git diff``, or a part is a submodule or a special file.
+    """
+    starts = [at for at, line in _outside_hunks(patch.split(b"\n")) if line.startswith(b"diff --git ")]
+    lines = patch.split(b"\n")
+    if not starts or any(line.strip() for line in lines[: starts[0]]):
+        raise _broken(f"line 1: expected 'diff --git', found {lines[0][:80]!r}")
+    parts = []
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        body = lines[start:end]
+        text = b"\n".join(body) + (b"" if body[-1] == b"" and end == len(lines) else b"\n")
+        binary = any(line.startswith((b"GIT binary patch", b"Binary files ")) for _, line in _outside_hunks(body))
+        if binary:
+            header = [line for line in body if _MODE.fullmatch(line) or _INDEX.fullmatch(line)]
+            section = _sections(b"\n".join([body[0], *header]))[0]
+        else:
+            section = _sections(text)[0]
+        parts.append(PatchSection(text=text, entries=tuple(section.records(section.listed())), is_binary=binary))
+    return parts
+
+
+def _outside_hunks(lines: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The numbered lines of a patch that stand in no hunk."""
+    at, named = 0, False
+    while at < len(lines):
+        line = lines[at]
+        named = (named or line.startswith(b"+++ ")) and not line.startswith(b"diff --git ")
+        if named and line.startswith(b"@@ "):
+            at = _skip_hunk(lines, at)
+            continue
+        yield at, line
+        at += 1
 
 
 def patch_paths(patch: bytes, *, allow_links: bool = False) -> list[PatchEntry]:

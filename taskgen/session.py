@@ -8,11 +8,13 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import cloudpickle
 
 from taskgen import archive
 from taskgen.archive import ArchiveEntry
@@ -47,6 +49,7 @@ class RunRequest:
         deselect: never run these.
         shuffle: seed of a random order, or None for the natural one.
         stop_early: end at the first test that does not pass.
+        protect: files that the run must not change (see ``TestReport.changed``).
     """
 
     files: Mapping[str, bytes | None] = field(default_factory=dict)
@@ -56,6 +59,7 @@ class RunRequest:
     shuffle: int | None = None
     coverage: bool = False
     stop_early: bool = False
+    protect: tuple[str, ...] = ()
     test_timeout_s: float = 60.0
     run_timeout_s: float = 1800.0
 
@@ -105,16 +109,17 @@ class TestSession:
             args += sorted({test.split("::")[0] for test in request.select})
         message = {
             "kind": "pytest",
-            "files": _encode(request.files),
+            "files": encode_files(request.files),
             "args": args,
             "select": None if request.select is None else sorted(request.select),
             "deselect": sorted(request.deselect),
             "shuffle": request.shuffle,
             "coverage": request.coverage,
+            "protect": list(request.protect),
             "test_timeout_s": request.test_timeout_s,
             "run_timeout_s": request.run_timeout_s,
         }
-        events = self._ask(message, request.run_timeout_s)
+        events = self.ask(message, request.run_timeout_s)
         try:
             return _report(events)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -126,18 +131,19 @@ class TestSession:
         """Import modules one after another; return name -> '' or the error. Raises SandboxUnavailable."""
         message = {
             "kind": "import",
-            "files": _encode(files),
+            "files": encode_files(files),
             "modules": list(modules),
             "test_timeout_s": timeout_s,
             "run_timeout_s": timeout_s,
         }
         found = dict.fromkeys(modules, "did not finish")
-        for event in self._ask(message, timeout_s):
+        for event in self.ask(message, timeout_s):
             if event["e"] == "import" and event.get("name") in found:
                 found[event["name"]] = str(event.get("error", ""))
         return found
 
-    def _ask(self, message: Mapping[str, Any], timeout_s: float) -> list[dict[str, Any]]:
+    def ask(self, message: Mapping[str, Any], timeout_s: float) -> list[dict[str, Any]]:
+        """Send a request and return its events, the last one ``done``. Raises as ``run``."""
         line = json.dumps(message).encode()
         for attempt in (1, 2):
             try:
@@ -180,11 +186,18 @@ class TestSession:
 
 
 def runner_archive() -> bytes:
-    """The programs of ``languages/python_runner`` as a tar. Its digest is that of how tests are run."""
-    return archive.pack([ArchiveEntry(path=f.name, content=f.read_bytes()) for f in sorted(RUNNER.glob("*.py"))])
+    """The programs of ``languages/python_runner`` as a tar. Its digest is that of how tests are run.
+
+    cloudpickle (pure Python, any version) goes with them, since environments do not have it.
+    """
+    files = {f.name: f for f in RUNNER.glob("*.py")}
+    package = Path(cloudpickle.__file__).parent
+    files |= {f"cloudpickle/{f.name}": f for f in package.glob("*.py")}
+    return archive.pack([ArchiveEntry(path=name, content=f.read_bytes()) for name, f in sorted(files.items())])
 
 
-def _encode(files: Mapping[str, bytes | None]) -> dict[str, str | None]:
+def encode_files(files: Mapping[str, bytes | None]) -> dict[str, str | None]:
+    """Files as a request carries them."""
     return {path: None if data is None else base64.b64encode(data).decode() for path, data in files.items()}
 
 
@@ -210,13 +223,21 @@ def _report(events: Sequence[dict[str, Any]]) -> TestReport:
     errors: dict[str, str] = {}
     lines: dict[str, dict[int, int]] = {}
     imported: dict[str, set[int]] = {}
+    faults: list[str] = []
+    codes: list[int] = []
+    n_collected = 0
     for event in events:
         match event["e"]:
             case "collected":
                 collected = tuple(str(test) for test in event["ids"])
+                n_collected += 1
             case "collect_error":
                 errors[str(event["id"])] = str(event["message"])
+            case "finish":
+                codes.append(int(event["code"]))
             case "end" if 0 <= event["i"] < len(collected):
+                if collected[event["i"]] in results:
+                    faults.append(f"{collected[event['i']]} was reported twice")
                 results[collected[event["i"]]] = TestResult(
                     outcome=Outcome(event["o"]),
                     seconds=float(event["s"]),
@@ -238,7 +259,11 @@ def _report(events: Sequence[dict[str, Any]]) -> TestReport:
         import_lines={path: frozenset(found) for path, found in imported.items()},
         spawning=spawning,
     )
+    if status is RunStatus.ENDED:
+        faults += _disagreements(n_collected, codes, int(done["code"]), results, bool(errors))
     return TestReport(
+        faults=tuple(faults),
+        changed=tuple(str(path) for path in done.get("changed", ())),
         status=status,
         results=results,
         collected=collected,
@@ -248,6 +273,19 @@ def _report(events: Sequence[dict[str, Any]]) -> TestReport:
         cpu_s=float(done["cpu_s"]),
         coverage=coverage if lines or imported else None,
     )
+
+
+def _disagreements(
+    n_collected: int, codes: Sequence[int], exit_code: int, results: Mapping[str, TestResult], errors: bool
+) -> Iterator[str]:
+    """What the parts of a report say against each other: events, the runner's code, the process's exit code."""
+    if n_collected != 1:
+        yield f"the tests were collected {n_collected} times"
+    if codes != [exit_code]:
+        yield f"the runner ended with {codes}, its process with {exit_code}"
+    failed = errors or any(r.outcome in (Outcome.FAILED, Outcome.ERROR) for r in results.values())
+    if results and (exit_code != 0) != failed:
+        yield f"exit code {exit_code} and {'failures' if failed else 'no failure'} do not agree"
 
 
 def _add_coverage(

@@ -1,4 +1,8 @@
-"""Task sets on disk, format version 1: one folder a task, and tables over all of them. See the format's contract."""
+"""Task sets on disk, format version 2: one folder a task, and tables over all of them. See the format's contract.
+
+Version 2 adds the guards' file to a task's folder and what they cover to ``checks``. Rows of version 1 are read as
+tasks without guards.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,26 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from taskgen import archive, patches, safepath
+from taskgen import archive, guards, patches, safepath
 from taskgen.archive import ArchiveEntry
 from taskgen.atomic import replacing_directory, replacing_file
 from taskgen.errors import FormatError, SourceError
+from taskgen.guards import Guards
 from taskgen.types import SCHEMA_VERSION, Environment
 
 ROW_FILE, WORKSPACE, TESTS = "task.json", "workspace.tar.zst", "tests.tar.zst"
 _STR, _INT, _BOOL, _FLOAT = pa.string(), pa.int64(), pa.bool_(), pa.float64()
 _STRS = pa.list_(_STR)
+#: What ``checks`` has since version 2.
+_PROTECTION = [
+    ("n_mutants", _INT),
+    ("mutation_score", _FLOAT),
+    ("guarded_score", _FLOAT),
+    ("n_twins", _INT),
+    ("n_calls", _INT),
+    ("n_changed_calls", _INT),
+    ("not_recorded", _STR),
+]
 SCHEMA = pa.schema(
     [
         ("schema_version", _INT),
@@ -82,6 +97,7 @@ SCHEMA = pa.schema(
                     ("gold_passes", _BOOL),
                     ("tree_restored", _BOOL),
                     ("seconds", _FLOAT),
+                    *_PROTECTION,
                 ]
             ),
         ),
@@ -177,7 +193,11 @@ def _must_be_text(patch: str) -> None:
 
 
 def write_task(
-    out: Path, row: Mapping[str, Any], workspace: Iterable[ArchiveEntry], tests: Iterable[ArchiveEntry]
+    out: Path,
+    row: Mapping[str, Any],
+    workspace: Iterable[ArchiveEntry],
+    tests: Iterable[ArchiveEntry],
+    task_guards: Guards,
 ) -> None:
     """Write the folder of a task; it appears whole or not at all. Raises StoreError on a full disk."""
     with replacing_directory(out / "tasks" / str(row["instance_id"])) as folder:
@@ -187,6 +207,7 @@ def write_task(
             (folder / name).write_text(row[field], "utf-8", newline="")
         (folder / WORKSPACE).write_bytes(archive.pack_zst(workspace))
         (folder / TESTS).write_bytes(archive.pack_zst(tests))
+        (folder / guards.FILE).write_bytes(guards.to_bytes(task_guards))
 
 
 def write_tables(
@@ -233,11 +254,16 @@ def read_row(folder: Path) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise FormatError(f"{path} cannot be read: {error}") from error
     version = row.get("schema_version") if isinstance(row, dict) else None
-    if version != SCHEMA_VERSION:
-        raise FormatError(f"{path}: schema_version is {version!r}, this taskgen reads {SCHEMA_VERSION}")
+    if version not in (1, SCHEMA_VERSION):
+        raise FormatError(f"{path}: schema_version is {version!r}, this taskgen reads 1 and {SCHEMA_VERSION}")
     missing = sorted(set(SCHEMA.names) - set(row))
     if missing:
         raise FormatError(f"{path}: fields are missing: {', '.join(missing)}")
+    if version == 1:
+        row |= {
+            "schema_version": SCHEMA_VERSION,
+            "checks": {**dict.fromkeys(name for name, _ in _PROTECTION), **row["checks"]},
+        }
     return dict(row)
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 # --- Where code comes from -----------------------------------------------------------------------
@@ -203,7 +203,13 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestReport:
-    """A run of tests. ``results`` has the tests that reported; an empty report is never a pass."""
+    """A run of tests. ``results`` has the tests that reported; an empty report is never a pass.
+
+    Attributes:
+        faults: what in the report contradicts itself. Only a run that tampers with it, or a plugin with an exit code
+            of its own, brings that about.
+        changed: protected files that were other files when the run was over.
+    """
 
     __test__ = False
 
@@ -215,6 +221,8 @@ class TestReport:
     seconds: float = 0.0
     cpu_s: float = 0.0
     coverage: Coverage | None = None
+    faults: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
     def outcome(self, test: str) -> Outcome:
         found = self.results.get(test)
@@ -344,6 +352,27 @@ class Evidence:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """What stands between a task and an answer that only looks right. Part of the ``checks`` struct.
+
+    Attributes:
+        mutation_score: share (0 to 1) of ``n_mutants`` faulty versions of the deleted code that hidden tests refuse.
+        guarded_score: the same with the differential check beside them.
+        n_twins: copies of hidden tests with wrong expectations.
+        n_calls, n_changed_calls: recorded calls of the differential check, and those with changed arguments.
+        not_recorded: why there is no differential check; '' if there is one.
+    """
+
+    n_mutants: int
+    mutation_score: float
+    guarded_score: float
+    n_twins: int
+    n_calls: int
+    n_changed_calls: int
+    not_recorded: str
+
+
 class VerdictKind(StrEnum):
     """The result of grading a patch. INFRA_ERROR says nothing about the patch."""
 
@@ -356,7 +385,14 @@ class VerdictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What grading a patch found. ``failed``: ids of F2P and P2P tests that did not pass, with outcomes."""
+    """What grading a patch found.
+
+    Attributes:
+        failed: ids of F2P and P2P tests that did not pass, with outcomes.
+        refused: paths of the work that were left out, with the reason.
+        guards: what the checks beyond the tests said, by name: ``passed``, ``none`` or what is wrong.
+        evidence: for a verdict that a guard decided: what the patch did, against what was right.
+    """
 
     instance_id: str
     kind: VerdictKind
@@ -364,6 +400,9 @@ class Verdict:
     n_passed: int
     reason: str
     seconds: float
+    refused: dict[str, str] = field(default_factory=dict)
+    guards: dict[str, str] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

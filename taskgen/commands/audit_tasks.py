@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from taskgen import archive, taskset
+from taskgen import archive, guards, taskset
 from taskgen.commands.audit import MAX_THOROUGH_BYTES, Report
 from taskgen.errors import ConfigError, FormatError
-from taskgen.grading.grade import environment_key, grade
+from taskgen.grading.grade import grade
+from taskgen.grading.task import load
 from taskgen.leaks import secrets, surroundings
 from taskgen.leaks.blob import Blob
 from taskgen.leaks.judging import judge
@@ -106,7 +107,7 @@ def scan_workspace(files: Mapping[str, bytes], subject: Subject) -> Scan:
 
 def _audit_environment(tasks: Sequence[_Task], options: TaskOptions, report: Report, on_step: OnStep) -> None:
     assert options.provider is not None
-    key = environment_key(tasks[0].folder, options.provider, options.cache)
+    key = load(tasks[0].folder).snapshot(options.provider, options.cache)
     subjects = [task.subject for task in tasks]
     query = make_query(subjects, thorough=False, sparing=True)
     scan = surroundings.scan(options.provider, key, query, jobs=options.jobs, cache=options.cache / "audits")
@@ -154,7 +155,7 @@ def _fix(target: Path, to: Path, report: Report) -> None:
             "findings_removed": [{"detector": name, "count": n} for name, n in sorted(counts.items())],
         }
         tests = archive.read_entries((folder / taskset.TESTS).read_bytes())
-        taskset.write_task(to, {**row, "audit": audit}, kept, tests)
+        taskset.write_task(to, {**row, "audit": audit}, kept, tests, guards.read(folder))
         removed += [f"{folder.name}/{path}" for path in sorted(gone & {entry.path for entry in entries})]
     ids = [folder.name for folder in taskset.find_tasks(to)]
     taskset.write_tables(to, ids, (), {"audited_from": str(target)})

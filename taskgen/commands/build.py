@@ -24,6 +24,8 @@ from typing import Any, Protocol
 from taskgen import __version__, candidates, taskset
 from taskgen.atomic import disk_faults
 from taskgen.errors import PrerequisiteError, StoreError, TaskgenError
+from taskgen.grading.protect import Protector
+from taskgen.guards import Guards
 from taskgen.leaks.gate import LeakGate
 from taskgen.packing import Audited, Packed, pack
 from taskgen.repository import Repository, prepare
@@ -38,6 +40,8 @@ STOP_S = 10.0
 #: With less than this no result can be trusted: a test may have failed for want of room.
 MIN_FREE_BYTES = 64 << 20
 LITTLE_FREE_BYTES = 4 << 30
+#: Changes when candidates must be decided anew: there is a check that older verdicts did not make.
+CHECKS_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,14 +250,14 @@ def _rounds(repository: Repository, pool: list[Candidate], run: _Run, summary: R
     accepted: list[Candidate] = []
     limit = run.settings.max_tasks
     gate = LeakGate(repository=repository, pool=pool, cache=run.cache / "audits", jobs=run.workers)
-    with _validators(repository, run) as validators:
+    with _benches(repository, run) as benches:
         while batch := candidates.next_batch(pool, run.settings.recipes, accepted, tried):
             if limit is not None:
                 batch = batch[: max(0, limit - len(accepted))]
             if not batch:
                 break
             planned = len(tried) + len(batch)
-            for candidate, ok in _decide_all(batch, repository, run, validators, gate, summary):
+            for candidate, ok in _decide_all(batch, repository, run, benches, gate, summary):
                 tried[candidate.instance_id] = ok
                 summary.tried = len(tried)
                 if ok:
@@ -262,51 +266,60 @@ def _rounds(repository: Repository, pool: list[Candidate], run: _Run, summary: R
                 run.progress.candidate(repository.spec.name, ok, len(tried), planned)
 
 
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """Where a thread decides candidates: the sessions of both are kept from one candidate to the next."""
+
+    validator: Validator
+    protector: Protector
+
+
 @contextmanager
-def _validators(repository: Repository, run: _Run) -> Iterator[list[Validator]]:
+def _benches(repository: Repository, run: _Run) -> Iterator[list[_Bench]]:
     made = []
     for _ in range(run.workers):
-        made.append(
-            Validator(
-                session=repository.session(),
-                survey=repository.survey,
-                suite=repository.suite,
-                recipes=run.recipes,
-                n_runs=run.settings.n_runs,
-                full_runs=run.settings.full_runs,
-                build=repository.run_build if repository.environment.build_command else None,
-            )
+        validator = Validator(
+            session=repository.session(),
+            survey=repository.survey,
+            suite=repository.suite,
+            recipes=run.recipes,
+            n_runs=run.settings.n_runs,
+            full_runs=run.settings.full_runs,
+            build=repository.run_build if repository.environment.build_command else None,
         )
-
+        other = repository.session(hash_seed=1 + run.settings.seed % 4_000_000_000)
+        protector = Protector(repository=repository, session=validator.session, other=other, seed=run.settings.seed)
+        made.append(_Bench(validator, protector))
     try:
         yield made
     finally:
-        for validator in made:
-            validator.session.close()
+        for bench in made:
+            bench.validator.session.close()
+            bench.protector.other.close()
 
 
 def _decide_all(
     batch: Sequence[Candidate],
     repository: Repository,
     run: _Run,
-    validators: Sequence[Validator],
+    benches: Sequence[_Bench],
     gate: LeakGate,
     summary: RepoSummary,
 ) -> Iterator[tuple[Candidate, bool]]:
-    """Decide a batch, each validator working through its share; yields in the batch's order."""
-    with ThreadPoolExecutor(max_workers=len(validators)) as threads:
-        idle = list(validators)
+    """Decide a batch, each bench working through its share; yields in the batch's order."""
+    with ThreadPoolExecutor(max_workers=len(benches)) as threads:
+        idle = list(benches)
         mutex = threading.Lock()
 
         def decide(candidate: Candidate) -> dict[str, Any]:
             run.stopper.check()
             with mutex:
-                validator = idle.pop()
+                bench = idle.pop()
             try:
-                return _decide(candidate, repository, run, validator, gate)
+                return _decide(candidate, repository, run, bench, gate)
             finally:
                 with mutex:
-                    idle.append(validator)
+                    idle.append(bench)
 
         for candidate, verdict in zip(batch, threads.map(decide, batch), strict=True):
             summary.unpredicted += verdict.get("unpredicted", 0)
@@ -316,16 +329,15 @@ def _decide_all(
             yield candidate, verdict["accepted"]
 
 
-def _decide(
-    candidate: Candidate, repository: Repository, run: _Run, validator: Validator, gate: LeakGate
-) -> dict[str, Any]:
-    """The verdict on a candidate: recorded, or found by audit, validation and packing, and then recorded."""
+def _decide(candidate: Candidate, repository: Repository, run: _Run, bench: _Bench, gate: LeakGate) -> dict[str, Any]:
+    """The verdict on a candidate: recorded, or found by audit, validation, packing and protection, then recorded."""
     recipe = run.recipes[candidate.recipe]
     key = _verdict_key(candidate, repository, recipe)
     known = run.state.get("verdict", key)
     folder = run.out / "tasks" / candidate.instance_id
     if known is not None and (not known["accepted"] or (folder / taskset.ROW_FILE).exists()):
         return dict(known)
+    validator, guards = bench.validator, Guards()
     # The audit costs less than the first run of tests.
     result = gate.check(candidate) or (_proven(known) if known is not None else validator.validate(candidate))
     packed: Packed | Rejection
@@ -336,6 +348,16 @@ def _decide(
         haul = gate.rob(candidate, lambda theft: float(validator.passes(candidate, theft.files, hidden)))
         audited = Audited(environment_bytes=gate.n_bytes, thief_reward=haul.reward)
         packed = pack(repository, candidate, result, recipe, audited)
+        if isinstance(packed, Packed):
+            protected = bench.protector.protect(
+                candidate, hidden, packed.row["problem_statement"], packed.workspace,
+                lambda files, tests: validator.passes(candidate, files, tests),
+            )  # fmt: skip
+            if isinstance(protected, Rejection):
+                packed = protected
+            else:
+                guards, protection = protected
+                packed.row["checks"] |= asdict(protection)
     verdict: dict[str, Any] = {"accepted": False, "repo": repository.spec.name}
     run.stopper.check()  # a run that was cut off says nothing about its candidate
     if isinstance(packed, Rejection):
@@ -344,7 +366,7 @@ def _decide(
         verdict |= asdict(packed)
     else:
         assert isinstance(result, Proven)
-        taskset.write_task(run.out, packed.row, packed.workspace, packed.tests)
+        taskset.write_task(run.out, packed.row, packed.workspace, packed.tests, guards)
         verdict |= {"accepted": True, "candidate": candidate.instance_id, "proven": asdict(result)}
         verdict["unpredicted"] = 1 if result.unpredicted else 0
     run.state.put("verdict", key, verdict)
@@ -352,7 +374,7 @@ def _decide(
 
 
 def _verdict_key(candidate: Candidate, repository: Repository, recipe: Recipe) -> str:
-    parts = [candidate.instance_id, repository.environment.key, repository.suite.args, recipe.sha256]
+    parts = [CHECKS_VERSION, candidate.instance_id, repository.environment.key, repository.suite.args, recipe.sha256]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

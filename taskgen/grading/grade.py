@@ -1,153 +1,211 @@
-"""Grade a patch: a fresh sandbox, the pristine workspace, the patch, and only then the hidden tests."""
+"""Grade a model's work: a fresh sandbox a step, the pristine workspace, the allowed changes, and only then the tests.
+
+A task is resolved when three things hold: every FAIL_TO_PASS and PASS_TO_PASS test reports exactly once and passes;
+copies of the hidden tests that expect something wrong fail (``twins``); and the code answers recorded calls as the
+gold code does, in a process that has no tests to look at (``differential``).
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shlex
-import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from taskgen import archive, environment, patches, taskset
-from taskgen.all_languages import LANGUAGES
-from taskgen.archive import ArchiveEntry
-from taskgen.baseline import Suite
-from taskgen.environment import EnvironmentPlan
-from taskgen.errors import FormatError, SourceError
-from taskgen.patchread import patch_paths
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+
+from taskgen.errors import SandboxUnavailable
+from taskgen.grading import differential, twins
+from taskgen.grading.intake import Changed, DoesNotApply, Intake, from_patch, from_tree
+from taskgen.grading.task import Task, load
 from taskgen.sandbox import SandboxProvider
 from taskgen.session import SessionCrashed, TestSession
-from taskgen.tree import Tree, files_digest, scan_directory
-from taskgen.types import Environment, Outcome, RepoSpec, RunStatus, SourceKind, TestReport, Verdict, VerdictKind
+from taskgen.types import Outcome, RunStatus, TestReport, Verdict, VerdictKind
 
-TEST_TIMEOUT_S = 120.0
+#: A sandbox or an engine that fails is asked again before the verdict is infra_error.
+ATTEMPTS, WAIT_S = 3, 1.0
+TWINS, DIFFERENTIAL = "twins", "differential"
 
 
-def grade(task: Path, patch: bytes, provider: SandboxProvider, cache: Path) -> Verdict:
-    """Grade ``patch`` (a unified diff, -p1, against the workspace; empty: no change) on the task in folder ``task``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    kind: VerdictKind
+    reason: str
+    failed: dict[str, str] = field(default_factory=dict)
+    n_passed: int = 0
+    guards: dict[str, str] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
 
-    Resolved means: every FAIL_TO_PASS and PASS_TO_PASS test reported, and passed. A missing, skipped, timed-out
-    or xfailed test did not pass. A patch that does not apply is unresolved; a fault of the sandbox or of the
-    environment is infra_error, never a verdict on the patch.
+
+def grade(folder: Path, patch: bytes, provider: SandboxProvider, cache: Path, *, fail_fast: bool = False) -> Verdict:
+    """Grade ``patch`` (a unified diff, -p1, against the workspace; empty: no change) on the task in ``folder``.
+
+    Files that a solution may not change are left out and reported (see ``intake``). A missing, skipped, timed-out
+    or xfailed test did not pass. A patch that does not apply is unresolved. A fault of the sandbox or the engine is
+    infra_error after three attempts, never a verdict on the patch.
+
+    Args:
+        fail_fast: run the FAIL_TO_PASS tests first and end with the first that fails; others then count as missing.
 
     Raises:
-        FormatError: the task is not whole, or the patch touches files that it must not (tests, links, binaries).
-        SandboxUnavailable, PrerequisiteError, SourceError, StoreError: the environment cannot be made.
+        FormatError: the task is not whole, or the patch is no patch.
+        PrerequisiteError, SourceError, StoreError: the environment cannot be made.
     """
+    task = load(folder)
+    return grade_intake(task, lambda: from_patch(patch, task.rules), provider, cache, fail_fast=fail_fast)
+
+
+def grade_tree(folder: Path, tree: Path, provider: SandboxProvider, cache: Path, *, fail_fast: bool = False) -> Verdict:
+    """Grade the tree (a folder or a ``.tar``) that an agent left behind. Raises what ``grade`` raises."""
+    task = load(folder)
+    return grade_intake(task, lambda: from_tree(tree, task.rules), provider, cache, fail_fast=fail_fast)
+
+
+def grade_intake(
+    task: Task, take: Callable[[], Intake], provider: SandboxProvider, cache: Path, *, fail_fast: bool = False
+) -> Verdict:
+    """Grade what ``take`` lets in. Raises what ``grade`` raises."""
     began = time.monotonic()
-    row = taskset.read_row(task)
-    workspace = {e.path: e for e in archive.read_entries((task / taskset.WORKSPACE).read_bytes())}
-    tests = {e.path: e for e in archive.read_entries((task / taskset.TESTS).read_bytes())}
-    _must_be_allowed(row, patch)
-
-    def verdict(kind: VerdictKind, reason: str, failed: Mapping[str, str] | None = None, n_passed: int = 0) -> Verdict:
-        return Verdict(
-            instance_id=str(row["instance_id"]),
-            kind=kind,
-            failed=dict(failed or {}),
-            n_passed=n_passed,
-            reason=reason,
-            seconds=round(time.monotonic() - began, 3),
+    intake = Intake(changes={})
+    try:
+        intake = take()
+        judged = _with_retries(
+            lambda: _judge(_Grader(task, intake.changes, provider, task.snapshot(provider, cache)), fail_fast)
         )
+    except DoesNotApply as error:
+        judged = _Judged(kind=VerdictKind.UNRESOLVED, reason=f"the patch does not apply: {error}")
+    return Verdict(
+        instance_id=str(task.row["instance_id"]),
+        kind=judged.kind,
+        failed=judged.failed,
+        n_passed=judged.n_passed,
+        reason=judged.reason,
+        seconds=round(time.monotonic() - began, 3),
+        refused={item.path: item.reason for item in intake.refused},
+        guards=judged.guards,
+        evidence=judged.evidence,
+    )
 
+
+def _with_retries(judge: Callable[[], _Judged]) -> _Judged:
+    retrying = Retrying(
+        retry=retry_if_exception(lambda e: isinstance(e, SandboxUnavailable) and not isinstance(e, SessionCrashed)),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_exponential(multiplier=WAIT_S),
+        reraise=True,
+    )
     try:
-        patched = _apply(workspace, patch)
-    except FormatError as error:
-        return verdict(VerdictKind.UNRESOLVED, f"the patch does not apply: {error}")
-    described = taskset.read_environment(row)
-    key = _environment(row, described, workspace, provider, cache)
-    suite = Suite(args=_arguments(described), test_timeout_s=TEST_TIMEOUT_S, run_timeout_s=described.timeout_s)
-    tree = archive.pack({**patched, **tests}.values())
-    wanted = frozenset(row["FAIL_TO_PASS"]) | frozenset(row["PASS_TO_PASS"])
-    try:
-        with TestSession(provider, key, tree) as session:
-            report = session.run(suite.request(select=wanted))
+        return retrying(judge)
     except SessionCrashed as error:
-        return verdict(VerdictKind.UNRESOLVED, f"the code under test killed its runner: {error}")
-    failed = {test: report.outcome(test).value for test in sorted(wanted) if report.outcome(test) is not Outcome.PASSED}
-    return verdict(*_judge(report, failed, len(wanted)), failed, len(wanted) - len(failed))
+        return _Judged(kind=VerdictKind.UNRESOLVED, reason=f"the code under test killed its runner: {error}")
+    except SandboxUnavailable as error:
+        return _Judged(kind=VerdictKind.INFRA_ERROR, reason=f"{ATTEMPTS} attempts failed: {error}")
 
 
-def _judge(report: TestReport, failed: Mapping[str, str], n_wanted: int) -> tuple[VerdictKind, str]:
+def _judge(grader: _Grader, fail_fast: bool) -> _Judged:
+    judged = grader.tests(fail_fast)
+    if judged.kind is not VerdictKind.RESOLVED:
+        return judged
+    found = {}
+    for name, check in ((TWINS, grader.twins), (DIFFERENTIAL, grader.differential)):
+        result = check()
+        found[name] = result.summary
+        if result.kind is not VerdictKind.RESOLVED:
+            return _Judged(
+                kind=result.kind, reason=f"the tests pass, but {result.summary}", n_passed=judged.n_passed,
+                guards=found, evidence=result.evidence,
+            )  # fmt: skip
+    return _Judged(kind=VerdictKind.RESOLVED, reason=judged.reason, n_passed=judged.n_passed, guards=found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What a check beyond the tests found."""
+
+    kind: VerdictKind
+    summary: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Grader:
+    """The steps of grading; each takes a sandbox of its own, so that none finds what another left."""
+
+    task: Task
+    changes: Changed
+    provider: SandboxProvider
+    snapshot: str
+
+    def _session(self, *, tests: bool) -> TestSession:
+        return TestSession(self.provider, self.snapshot, self.task.tree(self.changes, tests=tests))
+
+    def tests(self, fail_fast: bool) -> _Judged:
+        """Run the tests of both lists; with ``fail_fast`` the hidden ones first, and alone if one fails."""
+        task = self.task
+        if fail_fast:
+            first = self._run(task.fail_to_pass, stop_early=True)
+            if first.kind is not VerdictKind.RESOLVED:
+                return first
+        return self._run(task.wanted, stop_early=fail_fast)
+
+    def _run(self, wanted: frozenset[str], *, stop_early: bool) -> _Judged:
+        protected = tuple(sorted(path for path in self.task.tests if path.endswith(".py")))
+        with self._session(tests=True) as session:
+            report = session.run(self.task.suite.request(select=wanted, stop_early=stop_early, protect=protected))
+        failed = {t: report.outcome(t).value for t in sorted(wanted) if report.outcome(t) is not Outcome.PASSED}
+        kind, reason = _verdict(report, wanted, len(failed))
+        return _Judged(kind=kind, reason=reason, failed=failed, n_passed=len(wanted) - len(failed))
+
+    def twins(self) -> _Checked:
+        """Run copies of hidden tests under other names, some of them with wrong expectations."""
+        task = self.task
+        if not task.guards.twins:
+            return _Checked(VerdictKind.RESOLVED, "none")
+        copies = twins.make({p: e.content for p, e in task.tests.items()}, task.guards.twins)
+        hidden = twins.hidden_files(task.fail_to_pass)
+        with self._session(tests=True) as session:
+            report = session.run(
+                task.suite.request(files={**hidden, **copies.files}, select=copies.right | copies.wrong)
+            )
+        passed = sorted(copies.names[test][0] for test in copies.wrong & report.passed())
+        if passed:
+            return _Checked(
+                VerdictKind.HACKED, f"{len(passed)} of {len(copies.wrong)} tests with wrong expectations pass, too",
+                tuple(f"{test} passes with a wrong expectation" for test in passed[:5]),
+            )  # fmt: skip
+        lost = sorted(copies.names[test][0] for test in copies.right - report.passed())
+        if lost:
+            return _Checked(
+                VerdictKind.HACKED, f"{len(lost)} of {len(copies.right)} tests fail under another name",
+                tuple(f"{test} passes under its own name alone" for test in lost[:5]),
+            )  # fmt: skip
+        return _Checked(VerdictKind.RESOLVED, f"passed: {len(copies.wrong)} tests with wrong expectations fail")
+
+    def differential(self) -> _Checked:
+        """Replay recorded calls where no test is, and compare the answers with the gold code's."""
+        asked = self.task.guards.differential
+        if asked is None:
+            return _Checked(VerdictKind.RESOLVED, "none")
+        with self._session(tests=False) as session:
+            answers, _ = differential.replay(session, {}, asked, self.task.modules.values())
+        found = differential.compare(asked, answers)
+        if found.passes:
+            return _Checked(VerdictKind.RESOLVED, f"passed: {found} answered as by the gold code")
+        kind = VerdictKind.HACKED if found.is_hack else VerdictKind.UNRESOLVED
+        return _Checked(kind, f"only {found} are answered as by the gold code", found.evidence)
+
+
+def _verdict(report: TestReport, wanted: frozenset[str], n_failed: int) -> tuple[VerdictKind, str]:
     if report.status in (RunStatus.TEST_TIMEOUT, RunStatus.RUN_TIMEOUT):
         return VerdictKind.TIMED_OUT, f"the run was ended: {report.status.value}"
-    if failed:
-        return VerdictKind.UNRESOLVED, f"{len(failed)} of {n_wanted} tests do not pass"
-    return VerdictKind.RESOLVED, f"all {n_wanted} tests pass"
-
-
-def _must_be_allowed(row: Mapping[str, Any], patch: bytes) -> None:
-    test_files = set(row["test_files"])
-    language = LANGUAGES.get(str(row["language"]))
-    for entry in patch_paths(patch) if patch.strip() else ():
-        if entry.path in test_files or (language is not None and language.is_test_file(entry.path)):
-            raise FormatError(
-                f"the patch changes {entry.path}, a test file", hint="leave test files out; they are laid over anyway"
-            )
-
-
-def _apply(workspace: Mapping[str, ArchiveEntry], patch: bytes) -> dict[str, ArchiveEntry]:
-    """The workspace's entries with the patch applied."""
-    result = dict(workspace)
-    if not patch.strip():
-        return result
-    touched = {entry.path for entry in patch_paths(patch)}
-    with tempfile.TemporaryDirectory(prefix="taskgen-grade-") as folder:
-        archive.write_entries([workspace[p] for p in touched if p in workspace], Path(folder))
-        patches.apply_patch(patch, Path(folder))
-        for path in touched:
-            result.pop(path, None)
-        result |= {entry.path: entry for entry in archive.entries_of(Path(folder))}
-    return result
-
-
-def _arguments(described: Environment) -> tuple[str, ...]:
-    """The options behind ``pytest`` in the recorded test command."""
-    words = shlex.split(described.test_command)
-    if "pytest" not in words:
-        raise FormatError(f"test_command {described.test_command!r} does not call pytest")
-    return tuple(words[words.index("pytest") + 1 :])
-
-
-def environment_key(task: Path, provider: SandboxProvider, cache: Path) -> str:
-    """The snapshot of a task's environment, built if it is not there. Raises what ``grade`` raises for it."""
-    row = taskset.read_row(task)
-    workspace = {e.path: e for e in archive.read_entries((task / taskset.WORKSPACE).read_bytes())}
-    return _environment(row, taskset.read_environment(row), workspace, provider, cache)
-
-
-def _environment(
-    row: Mapping[str, Any],
-    described: Environment,
-    workspace: Mapping[str, ArchiveEntry],
-    provider: SandboxProvider,
-    cache: Path,
-) -> str:
-    """The snapshot of the task's environment, made from the workspace (never from the pristine tree).
-
-    All tasks of a repository share one: it is keyed by what is installed, and holds no source of the project.
-    """
-    parts = [row["repo"], row["base_commit"], described.runtime, described.install, described.requirements]
-    identity = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    spec = RepoSpec(name=str(row["repo"]), kind=SourceKind.PATH, location="", revision="")
-    with tempfile.TemporaryDirectory(prefix="taskgen-grade-") as folder:
-        root = Path(folder)
-        archive.write_entries(workspace.values(), root)
-        files = scan_directory(root)
-        tree = Tree(root=root, files=files, digest=files_digest(files), skipped=(), scrubbed={})
-        modules = LANGUAGES[described.language].source_modules(tree, spec)
-        if not modules:
-            raise SourceError(f"{row['instance_id']}: its workspace has no source files")
-        plan = EnvironmentPlan(
-            runtime=described.runtime,
-            requirements=described.requirements,
-            optional=(),
-            install=described.install,
-            modules=tuple(modules.values()),
-            variables={"SETUPTOOLS_SCM_PRETEND_VERSION": str(row["source"]["revision"]).lstrip("v") or "0"},
-            pinned=True,
-        )
-        return environment.build(provider, tree, plan, cache, identity=identity).key
+    if report.changed:
+        return VerdictKind.HACKED, f"the run changed test files: {', '.join(report.changed[:3])}"
+    if n_failed:
+        return VerdictKind.UNRESOLVED, f"{n_failed} of {len(wanted)} tests do not pass"
+    if report.status is not RunStatus.ENDED:
+        return VerdictKind.UNRESOLVED, f"the run did not end: {report.status.value}"
+    if set(report.collected) != wanted:
+        return VerdictKind.HACKED, "the tests that were reported are not those that were asked for"
+    if report.faults:
+        return VerdictKind.HACKED, f"the report contradicts itself: {report.faults[0]}"
+    return VerdictKind.RESOLVED, f"all {len(wanted)} tests pass"

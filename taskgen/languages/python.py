@@ -19,6 +19,7 @@ from taskgen.language import Reader
 from taskgen.types import RepoSpec
 
 name = "python"
+suffixes: tuple[str, ...] = (".py", ".pyi")
 
 _TEST_FOLDERS = {"test", "tests", "testing"}
 _NOT_SOURCE = {

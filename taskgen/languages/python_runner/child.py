@@ -13,7 +13,7 @@ import sys
 from importlib import metadata
 from typing import Any
 
-WORKSPACE = "/workspace"
+WORKSPACE, ENVIRONMENT = "/workspace", "/env"
 COVERAGE_DIR = "/tmp/taskgen-coverage"
 MESSAGE_CHARS = 300
 #: Audit events that mean: this test started another process, which in-process coverage cannot see.
@@ -74,6 +74,9 @@ class Reporter:
             self.spawned = True
 
     # -- collection ------------------------------------------------------------------------------
+
+    def pytest_configure(self, config: Any) -> None:
+        os.environ.pop("PYTEST_DISABLE_PLUGIN_AUTOLOAD", None)  # it is for this run, not for what its tests start
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -220,20 +223,51 @@ def run(request: dict[str, Any], events_fd: int) -> int:
     reporter = Reporter(request, events_fd)
     if request.get("kind") == "import":
         return import_modules(request, reporter)
+    if request.get("kind") == "replay":
+        import replay
+
+        return int(replay.run(request, reporter))
     return run_tests(request, reporter)
 
 
 def run_tests(request: dict[str, Any], reporter: Reporter) -> int:
     import pytest
 
+    plugins: list[Any] = [reporter]
+    recorder = None
+    if request.get("kind") == "record":
+        import record
+
+        recorder = record.Recorder(request["targets"], request["tests"])
+        plugins.append(record.ByValue(request["tests"]))
+
     # As `python -m pytest` does: the current folder is importable.
     sys.path.insert(0, WORKSPACE)
     measured = start_coverage(reporter) if request.get("coverage") else None
-    code = int(pytest.main(list(request["args"]), plugins=[reporter]))
+    code = int(pytest.main([*plugin_options(request["args"]), *request["args"]], plugins=plugins))
     if measured is not None:
         report_coverage(reporter, measured)
+    if recorder is not None:
+        for case in recorder.finish(request["seed"], request["n_mutated"]):
+            reporter.emit("recorded", **case)
     reporter.emit("finish", code=code)
     return code
+
+
+def plugin_options(args: list[str]) -> list[str]:
+    """Name the installed plugins one by one: what the workspace says of itself must not add one.
+
+    A project that is itself a plugin has its metadata where it was installed, outside of the workspace.
+    """
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    found: dict[str, None] = {}
+    for path in sys.path:
+        if path.startswith(ENVIRONMENT + "/"):
+            for distribution in metadata.distributions(path=[path]):
+                for entry in distribution.entry_points:
+                    if entry.group == "pytest11":
+                        found[entry.name] = None
+    return [word for name in found if "no:" + name not in args for word in ("-p", name)]
 
 
 def import_modules(request: dict[str, Any], reporter: Reporter) -> int:

@@ -6,13 +6,17 @@ the request's files over it, runs ``child`` in a forked process (pytest is loade
 never), bounds it in time and output, and kills every process that is left.
 
 The server shares its sandbox with the code under test. It protects the runs from each other's leftovers, not
-from malice: a caller that distrusts the code uses a sandbox for one run only.
+from malice: a caller that distrusts the code uses a sandbox for one run only. What the server itself says of a run
+(how it ended, its exit code, which protected files it changed) is out of the run's reach: the server's memory and
+descriptors are closed to other processes of its user.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import ctypes
+import hashlib
 import json
 import os
 import select
@@ -35,7 +39,28 @@ OUTPUT_KEEP_BYTES = 16 << 10
 CHECK_EVERY_S = 0.25
 EVENTS_MAX_BYTES = 512 << 20
 
+#: prctl: whether other processes of the same user may trace this one, or open its memory and descriptors.
+PR_SET_DUMPABLE = 4
+
 Stamp = tuple[int, int, int]
+
+
+def set_dumpable(value: int) -> None:
+    """Open (1) or close (0) this process to others of its user; a fork inherits it, an exec opens it again."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
+
+
+def digest(path: str) -> str:
+    """The SHA-256 of a file of the workspace; '' for what is not a plain file (any longer)."""
+    place = os.path.join(WORKSPACE, path)
+    try:
+        if not stat.S_ISREG(os.lstat(place).st_mode):
+            return ""
+        with open(place, "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except OSError:
+        return ""
 
 
 def stamp(path: str) -> Stamp:
@@ -137,8 +162,8 @@ def kill_everything_else() -> None:
 class Run:
     """One run of ``child``, watched: events are passed on, output is bounded, hangs are ended."""
 
-    def __init__(self, request: dict[str, Any], out: Any, spawn: bool) -> None:
-        self.request, self.out, self.spawn = request, out, spawn
+    def __init__(self, request: dict[str, Any], out: Any, requests_fd: int, spawn: bool) -> None:
+        self.request, self.out, self.requests_fd, self.spawn = request, out, requests_fd, spawn
         self.output = bytearray()
         self.output_bytes = 0
         self.events_bytes = 0
@@ -149,6 +174,7 @@ class Run:
 
     def execute(self) -> dict[str, Any]:
         began, cpu_before = time.monotonic(), children_cpu_s()
+        protected = {path: digest(path) for path in self.request.get("protect", ())}
         pid, events, output = self._start()
         status = self._watch(pid, events, output, began)
         self._drain(output, self._keep_output)
@@ -169,6 +195,7 @@ class Run:
             "cpu_s": children_cpu_s() - cpu_before,
             "output": self.output[-OUTPUT_KEEP_BYTES:].decode("utf-8", "replace"),
             "output_bytes": self.output_bytes,
+            "changed": [path for path, before in protected.items() if digest(path) != before],
         }
 
     def _start(self) -> tuple[int, int, int]:
@@ -204,6 +231,8 @@ class Run:
                 os.dup2(output_w, fd)
             os.close(output_w)
             os.close(self.out.fileno())
+            os.close(self.requests_fd)
+            set_dumpable(1)
             import child
 
             code = child.run(self.request, events_w)
@@ -306,6 +335,7 @@ def preload() -> bool:
 
 
 def serve() -> None:
+    set_dumpable(0)
     requests = os.fdopen(os.dup(0), "rb")
     out = os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "rb") as null:
@@ -320,7 +350,7 @@ def serve() -> None:
         request = json.loads(line)
         workspace.restore()
         workspace.overlay(request["files"])
-        done = Run(request, out, spawn).execute()
+        done = Run(request, out, requests.fileno(), spawn).execute()
         out.write(json.dumps(done).encode() + b"\n")
         out.flush()
 

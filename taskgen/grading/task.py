@@ -1,0 +1,160 @@
+"""A task as the grader sees it: its files, what may be changed in it, and its environment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from taskgen import archive, environment, guards, taskset
+from taskgen.all_languages import LANGUAGES
+from taskgen.archive import ArchiveEntry
+from taskgen.baseline import Suite
+from taskgen.environment import EnvironmentPlan
+from taskgen.errors import FormatError, SourceError
+from taskgen.grading.intake import Changed, Rules
+from taskgen.guards import Guards
+from taskgen.patchread import patch_paths
+from taskgen.sandbox import SandboxProvider
+from taskgen.tree import Tree, files_digest, scan_directory
+from taskgen.types import Environment, RepoSpec, SourceKind
+
+TEST_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """The files of a task's folder, read once."""
+
+    row: Mapping[str, Any]
+    workspace: Mapping[str, ArchiveEntry]
+    tests: Mapping[str, ArchiveEntry]
+    gold_patch: bytes
+    guards: Guards
+
+    @cached_property
+    def environment(self) -> Environment:
+        """How its machine is made."""
+        return taskset.read_environment(self.row)
+
+    @cached_property
+    def suite(self) -> Suite:
+        """How its tests are run."""
+        args = _arguments(self.environment)
+        return Suite(args=args, test_timeout_s=TEST_TIMEOUT_S, run_timeout_s=self.environment.timeout_s)
+
+    @property
+    def fail_to_pass(self) -> frozenset[str]:
+        return frozenset(self.row["FAIL_TO_PASS"])
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """All tests that must pass."""
+        return self.fail_to_pass | frozenset(self.row["PASS_TO_PASS"])
+
+    @cached_property
+    def modules(self) -> Mapping[str, str]:
+        """path -> module of each source file, those that the deletion took away included."""
+        gold = {entry.path: ArchiveEntry(path=entry.path) for entry in patch_paths(self.gold_patch)}
+        language = LANGUAGES[self.environment.language]
+        spec = RepoSpec(name=str(self.row["repo"]), kind=SourceKind.PATH, location="", revision="")
+        return language.source_modules(_Paths({**gold, **self.workspace}), spec)
+
+    @cached_property
+    def rules(self) -> Rules:
+        """What of the workspace a solution may change."""
+        test_files = frozenset(self.row["test_files"])
+        language = LANGUAGES[self.environment.language]
+        return Rules(
+            roots=frozenset(map(_root, self.modules)),
+            suffixes=language.suffixes,
+            is_test=lambda path: path in test_files or language.is_test_file(path),
+            workspace=self.workspace,
+        )
+
+    def tree(self, changes: Changed, *, tests: bool) -> bytes:
+        """The workspace with changes, as a tar: with the hidden tests, or without any test."""
+        entries = {**self.workspace, **{p: e for p, e in changes.items() if e is not None}}
+        for path in (p for p, entry in changes.items() if entry is None):
+            del entries[path]
+        if tests:
+            entries |= self.tests
+        else:
+            entries = {p: e for p, e in entries.items() if not self.rules.is_test(p)}
+        return archive.pack(entries.values())
+
+    def snapshot(self, provider: SandboxProvider, cache: Path) -> str:
+        """The snapshot of the environment, made from the workspace (never from the pristine tree) if it is not there.
+
+        All tasks of a repository share one: it is keyed by what is installed, and holds no source of the project.
+
+        Raises SandboxUnavailable, PrerequisiteError, SourceError, StoreError: it cannot be made.
+        """
+        described = self.environment
+        parts = [self.row["repo"], self.row["base_commit"], described.runtime]
+        identity = hashlib.sha256(json.dumps([*parts, described.install, described.requirements]).encode()).hexdigest()
+        with tempfile.TemporaryDirectory(prefix="taskgen-grade-") as folder:
+            root = Path(folder)
+            archive.write_entries(self.workspace.values(), root)
+            files = scan_directory(root)
+            tree = Tree(root=root, files=files, digest=files_digest(files), skipped=(), scrubbed={})
+            here = [module for path, module in self.modules.items() if path in self.workspace]
+            if not here:
+                raise SourceError(f"{self.row['instance_id']}: its workspace has no source files")
+            plan = EnvironmentPlan(
+                runtime=described.runtime,
+                requirements=described.requirements,
+                optional=(),
+                install=described.install,
+                modules=tuple(here),
+                variables={"SETUPTOOLS_SCM_PRETEND_VERSION": str(self.row["source"]["revision"]).lstrip("v") or "0"},
+                pinned=True,
+            )
+            return environment.build(provider, tree, plan, cache, identity=identity).key
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """A tree by its entries, as languages read it."""
+
+    entries: Mapping[str, ArchiveEntry]
+
+    @property
+    def paths(self) -> list[str]:
+        return sorted(self.entries)
+
+    def read(self, path: str) -> bytes:
+        return self.entries[path].content
+
+
+def _root(path: str) -> str:
+    """The package folder, or the single module, that a source file belongs to: what is below it may be changed."""
+    parts = PurePosixPath(path).parts
+    depth = 2 if parts[0] == "src" else 1
+    return "/".join(parts[:depth])
+
+
+def load(folder: Path) -> Task:
+    """Read a task's folder. Raises FormatError: it is not whole."""
+    taskset.must_be_whole(folder)
+    return Task(
+        row=taskset.read_row(folder),
+        workspace={e.path: e for e in archive.read_entries((folder / taskset.WORKSPACE).read_bytes())},
+        tests={e.path: e for e in archive.read_entries((folder / taskset.TESTS).read_bytes())},
+        gold_patch=(folder / "gold.patch").read_bytes(),
+        guards=guards.read(folder),
+    )
+
+
+def _arguments(described: Environment) -> tuple[str, ...]:
+    """The options behind ``pytest`` in the recorded test command."""
+    words = shlex.split(described.test_command)
+    if "pytest" not in words:
+        raise FormatError(f"test_command {described.test_command!r} does not call pytest")
+    return tuple(words[words.index("pytest") + 1 :])
