@@ -30,9 +30,10 @@ from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
 from taskgen.commands.build import RepoSummary, Settings
 from taskgen.commands.build import build as build_command
 from taskgen.config import find_data, load_recipes, load_repos
-from taskgen.console import BuildProgress, err, out, print_audit, summary_table
+from taskgen.console import BuildProgress, err, out, print_audit, print_verdict, summary_table
 from taskgen.errors import ConfigError, StoreError, TaskgenError
 from taskgen.grading.grade import grade as grade_patch
+from taskgen.grading.grade import grade_tree
 from taskgen.leaks.sarif import to_sarif
 from taskgen.leaks.targets import TargetKind, kind_of
 from taskgen.sandboxes.select import select
@@ -149,37 +150,42 @@ def _report_build(summaries: list[RepoSummary], to: Path, as_json: bool) -> None
 def grade(
     task: Annotated[Path, typer.Argument(help="A task's folder: DIR/tasks/ID (or DIR/ID).")],
     patch: Annotated[Path | None, typer.Argument(help="The patch (git diff) to grade; - reads stdin.")] = None,
+    tree: Annotated[
+        Path | None, typer.Option(help="Grade the tree that an agent left behind instead: a folder or a .tar.")
+    ] = None,
     gold: Annotated[bool, typer.Option(help="Grade the task's own gold patch.")] = False,
     empty: Annotated[bool, typer.Option(help="Grade the empty patch.")] = False,
+    fail_fast: Annotated[bool, typer.Option(help="End at the first hidden test that fails.")] = False,
     sandbox: SandboxOption = SandboxKind.AUTO,
     as_json: JsonOption = False,
 ) -> None:
-    """Lay a patch on a fresh workspace, lay the hidden tests over it, run them, and say whether it resolves the task.
+    """Lay a model's work on a fresh workspace, run the hidden tests and the task's guards, and give a verdict.
 
-    Exit code 0: resolved; 4: not.  Example: taskgen grade data/tasks/tasks/ID my.patch
+    Exit code 0: resolved; 4: not; 1: it could not be found out.  Example: taskgen grade data/tasks/tasks/ID my.patch
     """
     folders = taskset.find_tasks(task)
     if len(folders) != 1:
         raise ConfigError(f"{task} holds {len(folders)} tasks", hint="give one of them: DIR/tasks/ID")
     taskset.must_be_whole(folders[0])
     cache = cache_folder()
-    data = _patch(folders[0], patch, gold=gold, empty=empty)
-    verdict = grade_patch(folders[0], data, select(sandbox.value, cache), cache)
+    if (patch is not None) + (tree is not None) + gold + empty != 1:
+        raise ConfigError("give one of: a patch file, --tree, --gold, --empty")
+    if tree is not None:
+        verdict = grade_tree(folders[0], tree, select(sandbox.value, cache), cache, fail_fast=fail_fast)
+    else:
+        data = _patch(folders[0], patch, gold=gold, empty=empty)
+        verdict = grade_patch(folders[0], data, select(sandbox.value, cache), cache, fail_fast=fail_fast)
     if as_json:
         _print_json({**asdict(verdict), "kind": verdict.kind.value})
     else:
-        out.print(
-            f"{verdict.instance_id}: {verdict.kind.value}: {verdict.reason} ({verdict.seconds:.1f} s)", markup=False
-        )
-        for test, outcome in list(verdict.failed.items())[:20]:
-            out.print(f"  {outcome}: {test}", markup=False)
+        print_verdict(verdict)
+    if verdict.kind is VerdictKind.INFRA_ERROR:
+        raise typer.Exit(EXIT_ERROR)
     if verdict.kind is not VerdictKind.RESOLVED:
         raise typer.Exit(EXIT_GATE)
 
 
 def _patch(folder: Path, patch: Path | None, *, gold: bool, empty: bool) -> bytes:
-    if (patch is not None) + gold + empty != 1:
-        raise ConfigError("give one of: a patch file, --gold, --empty")
     if gold:
         return (folder / "gold.patch").read_bytes()
     if empty:

@@ -14,9 +14,12 @@ from rich.table import Column, Table
 
 from taskgen.commands.audit import Report
 from taskgen.commands.build import RepoSummary
+from taskgen.types import Verdict
 
 #: Columns where there is no terminal: wide enough that no id is cut.
 PLAIN_WIDTH = 132
+#: Failed tests and refused files that a verdict lists.
+SHOWN = 20
 out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 err = Console(stderr=True, soft_wrap=True)
 
@@ -136,3 +139,14 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() else f"\\x{ord(c):02x}" for c in text.encode("utf-8", "backslashreplace").decode()
     )
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """A verdict, with what failed, what was left out, and what the guards saw."""
+    lines = [f"{verdict.instance_id}: {verdict.kind.value}: {verdict.reason} ({verdict.seconds:.1f} s)"]
+    lines += [f"  {outcome}: {test}" for test, outcome in list(verdict.failed.items())[:SHOWN]]
+    lines += [f"  {name}: {said}" for name, said in verdict.guards.items()]
+    lines += [f"    {text}" for text in verdict.evidence]
+    lines += [f"  left out: {path}: {reason}" for path, reason in list(verdict.refused.items())[:SHOWN]]
+    for line in lines:
+        out.print(line, markup=False, highlight=False)

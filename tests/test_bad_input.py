@@ -529,9 +529,10 @@ def _patch(path: str, old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("patch", "code", "message"),
     [
-        (_patch("tests/test_areas.py", "import pytest", "import os"), 1, "the patch changes tests/test_areas.py"),
-        (_patch("tests/../../evil.py", "a", "b"), 1, "tests/../../evil.py"),
-        (_patch("../evil.py", "a", "b"), 1, "../evil.py"),
+        (_patch("tests/test_areas.py", "import pytest", "import os"), 4, "left out: tests/test_areas.py: a test file"),
+        (_patch("tests/../../evil.py", "a", "b"), 4, "left out: tests/../../evil.py: path component '..'"),
+        (_patch("../evil.py", "a", "b"), 4, "left out: ../evil.py: path component '..'"),
+        ("Sure! Here is the code:\n", 1, "not an acceptable patch"),
         (_patch("shapes/areas.py", "never was there", "b"), 4, "the patch does not apply"),
         (_patch("shapes/ghost.py", "a", "b"), 4, "the patch does not apply"),
     ],

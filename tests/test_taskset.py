@@ -7,9 +7,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from taskgen import archive, patches, taskset
+from taskgen import archive, guards, patches, taskset
 from taskgen.archive import ArchiveEntry
 from taskgen.errors import FormatError, SourceError
+from taskgen.guards import Case, Differential, Guards, Target, Twin
 from taskgen.taskset import Changes, make_patches
 from taskgen.types import Environment
 
@@ -19,9 +20,15 @@ ENVIRONMENT = Environment(
 )  # fmt: skip
 
 
+PROTECTION = {
+    "n_mutants": 20, "mutation_score": 0.9, "guarded_score": 0.95, "n_twins": 3, "n_calls": 9, "n_changed_calls": 12,
+    "not_recorded": "",
+}  # fmt: skip
+
+
 def row(name: str = "local-demo__class-0123456789", **changes: Any) -> dict[str, Any]:  # noqa: ANN401
     fields: dict[str, Any] = {
-        "schema_version": 1,
+        "schema_version": 2,
         "instance_id": name,
         "repo": "local/demo",
         "base_commit": "c" * 40,
@@ -42,7 +49,7 @@ def row(name: str = "local-demo__class-0123456789", **changes: Any) -> dict[str,
         ],
         "environment": taskset.environment_row(ENVIRONMENT),
         "checks": {"n_runs": 3, "full_runs": 3, "flaky": [], "null_fails": True, "stub_fails": True,
-                   "gold_passes": True, "tree_restored": True, "seconds": 1.5},
+                   "gold_passes": True, "tree_restored": True, "seconds": 1.5, **PROTECTION},
         "audit": None,
         "difficulty": None,
         "created_at": "1980-01-01T00:00:00Z",
@@ -61,7 +68,7 @@ def changes(pristine: dict[str, bytes | None], workspace: dict[str, bytes | None
 def write(out: Path, **fields: Any) -> Path:  # noqa: ANN401
     made = row(**fields)
     files = [ArchiveEntry(path="m.py", content=b"x\n", executable=False)]
-    taskset.write_task(out, made, files, files)
+    taskset.write_task(out, made, files, files, Guards())
     return out / "tasks" / str(made["instance_id"])
 
 
@@ -110,6 +117,33 @@ def test_a_task_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     taskset.must_be_whole(folder)
 
 
+def test_guards_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    case = Case(target=0, direct=True, mutated=False, ops=(("call", "", "gASVAA=="),), expected=("number:1",))
+    wanted = Guards(
+        differential=Differential(targets=(Target(module="m", name="A.f"),), visible=("x",), cases=(case,)),
+        twins=(Twin(test="t.py::a[\u2028]", expectation=2),),
+    )
+    taskset.write_task(tmp_path, row(), [], [], wanted)
+    folder = tmp_path / "tasks" / row()["instance_id"]
+    assert guards.read(folder) == wanted
+    (folder / guards.FILE).write_bytes(archive.compress(b'{"version": 99}'))
+    with pytest.raises(FormatError, match="version 99"):
+        guards.read(folder)
+
+
+def test_a_row_of_version_1_is_a_task_without_guards(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    old = row(schema_version=1)
+    for name in PROTECTION:
+        del old["checks"][name]
+    (folder / taskset.ROW_FILE).write_text(json.dumps(old))
+    (folder / guards.FILE).unlink()
+    read = taskset.read_row(folder)
+    assert {read["checks"][name] for name in PROTECTION} == {None}
+    assert guards.read(folder) == Guards()
+    taskset.write_tables(tmp_path, [folder.name], (), {})
+
+
 def test_a_task_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     folder = write(tmp_path)
     (folder / taskset.TESTS).unlink()
@@ -123,7 +157,7 @@ def test_a_task_that_is_not_whole_is_refused(tmp_path: Path) -> None:
         (None, "is not a task"),
         ("{", "cannot be read"),
         ("[]", "schema_version is None"),
-        (json.dumps(row(schema_version=2)), "schema_version is 2, this taskgen reads 1"),
+        (json.dumps(row(schema_version=3)), "schema_version is 3, this taskgen reads 1 and 2"),
         (json.dumps({k: v for k, v in row().items() if k not in ("patch", "repo")}), "fields are missing: patch, repo"),
     ],
 )
@@ -160,7 +194,7 @@ def test_tables_hold_every_field_and_are_sorted(tmp_path: Path) -> None:
              "findings_removed": [{"detector": "d", "count": 2}]}  # fmt: skip
     rows = [row(name="a"), row(name="b", audit=audit)]
     for one in reversed(rows):
-        taskset.write_task(tmp_path, one, [], [])
+        taskset.write_task(tmp_path, one, [], [], Guards())
     rejections = [{"candidate": "z", "stage": "null", "reason": "é", "detail": ""},
                   {"candidate": "y", "stage": "null", "reason": "x", "detail": ""}]  # fmt: skip
     taskset.write_tables(tmp_path, ["b", "a"], rejections, {"taskgen": "1"})

@@ -21,10 +21,10 @@ CASE_TIMEOUT_S = 5.0
 RUN_TIMEOUT_S = 120.0
 #: At another time than now, on another weekday, in another part of the day.
 CLOCK_SHIFT_S = 37 * 86_400 + 5 * 3600 + 11
-MAX_MUTATED = 120
-MAX_CASES, MAX_BYTES = 240, 2 << 20
-#: With fewer recorded calls a task does not count as covered.
-MIN_RECORDED = 3
+#: Cases kept a task, and the bytes of their arguments.
+MAX_RECORDED, MAX_MUTATED, MAX_BYTES = 140, 100, 2 << 20
+#: With fewer recorded calls, or only one answer to all of them, a task does not count as covered.
+MIN_RECORDED, MIN_ANSWERS = 2, 2
 #: What share of calls must be answered as the gold code does. Calls by the tests themselves: all of them. Calls from
 #: other code of the project may hang on how that code is written. Changed arguments may be ones that nobody
 #: specified an answer for, but whoever gets most of them wrong did not write the feature.
@@ -88,7 +88,7 @@ def record(
     """
     message = {
         **run, "kind": "record", "files": encode_files(files), "tests": list(tests), "seed": 0,
-        "targets": [{"module": t.module, "name": t.name} for t in targets], "n_mutated": MAX_MUTATED,
+        "targets": [{"module": t.module, "name": t.name} for t in targets], "n_mutated": 8 * MAX_MUTATED,
     }  # fmt: skip
     events = session.ask(message, RUN_TIMEOUT_S)
     cases = _bounded(_case(e) for e in events if e["e"] == "recorded" and "ops" in e)
@@ -106,8 +106,9 @@ def record(
         if a == b and _is_usable(case, a)
     )
     n_recorded = sum(not case.mutated for case in kept)
-    if n_recorded < MIN_RECORDED or len({case.expected for case in kept}) < 2:
-        return None, f"only {n_recorded} of {len(cases)} calls have an answer that does not change"
+    if n_recorded < MIN_RECORDED or len({case.expected for case in kept}) < MIN_ANSWERS:
+        of = sum(not case.mutated for case in cases)
+        return None, f"{n_recorded} of {of} calls have an answer that does not change from run to run; that is too few"
     used = sorted({case.target for case in kept})
     numbers = {old: new for new, old in enumerate(used)}
     return Differential(
@@ -125,13 +126,16 @@ def _case(event: Mapping[str, Any]) -> Case:
 
 
 def _bounded(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """As many as may be kept, of all targets alike: every n-th where there are too many."""
+    found = list(cases)
     kept: list[Case] = []
     total = 0
-    for case in cases:
-        total += sum(len(data) for _, _, data in case.ops)
-        if len(kept) >= MAX_CASES or total > MAX_BYTES:
-            break
-        kept.append(case)
+    for mutated, limit in ((False, MAX_RECORDED), (True, MAX_MUTATED)):
+        of_kind = [case for case in found if case.mutated == mutated]
+        for case in of_kind[:: max(1, -(-len(of_kind) // limit))]:
+            total += sum(len(data) for _, _, data in case.ops)
+            if total <= MAX_BYTES:
+                kept.append(case)
     return tuple(kept)
 
 
