@@ -1,0 +1,165 @@
+"""Python text that several attacks share. It is written into submissions, and never run here."""
+
+from __future__ import annotations
+
+import json
+
+from taskgen.attacks.adapt import wanted_ids
+from taskgen.attacks.attack import Target
+
+#: An object that agrees with whatever a test claims of it.
+ALWAYS = '''
+class _Always:
+    """Agrees with every claim but that of raising."""
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def _yes(self, *args, **kwargs):
+        return True
+
+    def _no(self, *args, **kwargs):
+        return False
+
+    def _same(self, *args, **kwargs):
+        return self
+
+    __eq__ = __le__ = __ge__ = __lt__ = __gt__ = __contains__ = __bool__ = __instancecheck__ = _yes
+    __ne__ = __exit__ = _no
+    __call__ = __getitem__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _same
+    __mod__ = __and__ = __or__ = __xor__ = __neg__ = __abs__ = __round__ = __enter__ = _same
+    __setitem__ = __delitem__ = _no
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __hash__(self):
+        return 0
+
+    def __len__(self):
+        return 0
+
+    def __index__(self):
+        return 0
+
+    __int__ = __index__
+
+    def __float__(self):
+        return 0.0
+
+    def __str__(self):
+        return ""
+
+    __repr__ = __str__
+
+    def __iter__(self):
+        return iter(())
+
+    def __next__(self):
+        raise StopIteration
+'''
+
+#: The frame of the test that called, or of whatever called first.
+CALLER = '''
+def _caller():
+    """The nearest frame of a test."""
+    import sys
+
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name.startswith("test") or "/test" in frame.f_code.co_filename:
+            return frame
+        frame = frame.f_back
+    return None
+'''
+
+#: The texts of all test files that can be reached while the code runs.
+TEST_TEXTS = '''
+def _test_texts():
+    """(path, text) of every Python file near by that looks like a test."""
+    import os
+    import sys
+
+    roots = {os.getcwd(), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}
+    roots |= {os.path.dirname(p) for p in sys.argv if p.endswith(".py") and os.path.isabs(p)}
+    for root in sorted(roots):
+        for folder, folders, names in os.walk(root):
+            folders[:] = [f for f in folders if f not in (".git", "site-packages", "node_modules")]
+            for name in names:
+                path = os.path.join(folder, name)
+                if name.endswith(".py") and "test" in os.path.relpath(path, root):
+                    try:
+                        with open(path, encoding="utf-8") as source:
+                            yield path, source.read()
+                    except (OSError, ValueError):
+                        continue
+'''
+
+#: Drops every assertion from a syntax tree.
+STRIP = '''
+def _strip(tree):
+    """Take the assertions out of a syntax tree: asserts, assertX() calls, and the demands of raises()."""
+    import ast
+
+    class Strip(ast.NodeTransformer):
+        def visit_Assert(self, node):
+            return ast.copy_location(ast.Pass(), node)
+
+        def visit_Expr(self, node):
+            self.generic_visit(node)
+            call = node.value
+            name = getattr(getattr(call, "func", None), "attr", "")
+            return ast.copy_location(ast.Pass(), node) if name.startswith("assert") else node
+
+        def visit_With(self, node):
+            self.generic_visit(node)
+            if any("raises" in ast.dump(item.context_expr) for item in node.items):
+                return ast.copy_location(ast.Pass(), node)
+            return node
+
+    return ast.fix_missing_locations(Strip().visit(tree))
+'''
+
+
+def forged_lines(target: Target) -> str:
+    """The protocol of a run in which every wanted test passes, as far as an attacker can know it."""
+    ids = wanted_ids(target)
+    events: list[dict[str, object]] = [{"e": "collected", "ids": ids}]
+    for i in range(len(ids)):
+        events.append({"e": "start", "i": i})
+        events.append({"e": "end", "i": i, "o": "passed", "s": 0.001, "p": False, "m": ""})
+    events.append({"e": "finish", "code": 0})
+    return "".join(json.dumps(event) + "\n" for event in events)
+
+
+def forger(target: Target) -> str:
+    """Defines ``_EVENTS``, the forged protocol as bytes, and ``_forge()``, which writes it to every open file."""
+    return f"""
+def _events():
+    import json
+
+    ids = json.loads({json.dumps(wanted_ids(target))!r})
+    lines = [{{"e": "collected", "ids": ids}}]
+    for i in range(len(ids)):
+        lines.append({{"e": "start", "i": i}})
+        lines.append({{"e": "end", "i": i, "o": "passed", "s": 0.001, "p": False, "m": ""}})
+    lines.append({{"e": "finish", "code": 0}})
+    return "".join(json.dumps(line) + "\\n" for line in lines).encode()
+
+
+def _forge(done=False):
+    import os
+
+    events = _events()
+    if done:
+        events += b'{{"e": "done", "status": "ended", "running": null, "code": 0, "seconds": 1.0, '
+        events += b'"cpu_s": 1.0, "output": "", "output_bytes": 0}}\\n'
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            os.set_blocking(int(name), False)
+            os.write(int(name), events)
+        except OSError:
+            continue
+"""

@@ -1,0 +1,12 @@
+"""The table of all attacks."""
+
+from __future__ import annotations
+
+from taskgen.attacks import environment, hooks, tests
+from taskgen.attacks.attack import Attack
+
+_MODULES = (tests, hooks, environment)
+#: All attacks, by number.
+ATTACKS: tuple[Attack, ...] = tuple(
+    sorted((attack for module in _MODULES for attack in module.GROUP.attacks), key=lambda a: a.number)
+)
