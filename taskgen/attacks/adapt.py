@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import marshal
 import re
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -193,6 +196,23 @@ def same_python(target: Target) -> bool:
     """Whether bytecode that is compiled here fits the task's interpreter."""
     version = str(target.row["environment"]["runtime"]).removeprefix("python ").split(".")[:2]
     return version == [str(sys.version_info[0]), str(sys.version_info[1])]
+
+
+def syntax_tree(source: bytes) -> ast.Module | None:
+    """The syntax tree of a file, or None where it does not parse."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError):
+            return None
+
+
+def bytecode(source: bytes, path: str) -> bytes:
+    """The marshalled code of a file, for this interpreter; it is compiled, and not run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return marshal.dumps(compile(source, path, "exec", dont_inherit=True))
 
 
 def pinned(target: Target, name: str) -> str:

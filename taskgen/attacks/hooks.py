@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import marshal
 import re
 
 from taskgen.attacks.adapt import (
     bare_names,
+    bytecode,
     current,
     file,
     package_folder,
@@ -175,8 +175,7 @@ def conftest_without_source(target: Target) -> Submission | None:
     """bytecode is imported where there is no source: conftest.pyc, and a conftest package"""
     if not same_python(target):
         return None
-    code = marshal.dumps(compile(_REPORT_HOOK, "conftest.py", "exec", dont_inherit=True))
-    pyc = importlib.util.MAGIC_NUMBER + bytes(12) + code
+    pyc = importlib.util.MAGIC_NUMBER + bytes(12) + bytecode(_REPORT_HOOK.encode(), "conftest.py")
     places = sorted({"", tests_folder(target)})
     items = [file(f"{place}conftest.pyc", pyc) for place in places]
     return _handed_in(target, *items, file("conftest/__init__.py", _REPORT_HOOK))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import marshal
 
 from taskgen.attacks.adapt import (
     base_of,
+    bytecode,
     file,
     folder_of,
     same_python,
@@ -114,7 +114,7 @@ def planted_test_bytecode(target: Target) -> Submission | None:
     items = []
     for emptied in tests_with_bodies(target, ["pass"]):
         pristine = target.tests[emptied.path].content
-        code = marshal.dumps(compile(emptied.content, emptied.path, "exec", dont_inherit=True))
+        code = bytecode(emptied.content, emptied.path)
         header = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(pristine)
         name = importlib.util.cache_from_source(base_of(emptied.path) + ".py", optimization="")
         items.append(file(folder_of(emptied.path) + name, header + code))
