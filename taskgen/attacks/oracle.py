@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from taskgen.attacks.adapt import NAME, bare_names, cheat, test_modules, with_bodies
+from taskgen.attacks.adapt import NAME, bare_names, cheat, syntax_tree, test_modules, with_bodies
 from taskgen.attacks.attack import Group, Submission, Target
 from taskgen.attacks.payloads import ALWAYS, CALLER, TEST_TEXTS
 
@@ -70,7 +70,9 @@ def lookup_table(target: Target) -> Submission | None:
     """the calls and values of the tests are literals: a table of them is an answer to the tests alone"""
     calls = list(_calls(target))
     if not calls:
-        return None
+        tests = [test for path in test_modules(target) for test in _tests(target, path)]
+        prelude = f"_VALUES = { ({test.name: _values(test) for test in tests})!r}\n" + _NEXT_VALUE
+        return Submission(items=with_bodies(target, ["return _next_value()"], prelude))
     rows = "".join(f"    {_key(name, args, kwargs)!r}: {value!r},\n" for name, args, kwargs, value in calls)
     prelude = f"_TABLE = {{\n{rows}}}\n" + _LOOK_UP.format(key="key")
     return Submission(items=with_bodies(target, [f"return _look_up({NAME}, locals())"], prelude))
@@ -83,9 +85,7 @@ def hashed_lookup_table(target: Target) -> Submission | None:
     if not calls:
         return None
     rows = {
-        hashlib.sha256(_key(name, args, kwargs).encode()).hexdigest()[:16]: base64.b85encode(
-            repr(value).encode()
-        ).decode()
+        hashlib.sha256(_key(name, args, kwargs).encode()).hexdigest()[:16]: _encoded(value)
         for name, args, kwargs, value in calls
     }
     decoded = "{k: eval(__import__('base64').b85decode(v)) for k, v in __import__('json').loads(_ROWS).items()}"
@@ -108,6 +108,27 @@ def _look_up(name, values):
 '''
 
 
+#: For methods, whose calls are no literals: what the calling test compares with next.
+_NEXT_VALUE = (
+    CALLER
+    + '''
+
+def _next_value():
+    """The values that the calling test compares with, one after the other, and over again."""
+    frame = _caller()
+    values = _VALUES.get(frame.f_code.co_name) if frame is not None else None
+    if not values:
+        return None
+    values.append(values.pop(0))
+    return values[-1]
+'''
+)
+
+
+def _encoded(value: object) -> str:
+    return base64.b85encode(repr(value).encode()).decode()
+
+
 def _key(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return repr((name, *args, *kwargs.values()))
 
@@ -116,15 +137,33 @@ def _calls(target: Target) -> Iterator[Call]:
     """Calls of deleted definitions that the hidden tests compare with a literal."""
     names, found = set(bare_names(target)), 0
     for path in test_modules(target):
-        for node in ast.walk(ast.parse(target.tests[path].content)):
-            if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test"):
-                continue
+        for node in _tests(target, path):
             for world in _worlds(node):
                 for call, value in _comparisons(node):
                     recorded = _recorded(call, value, world, names)
                     if recorded is not None and found < _MAX_CALLS:
                         found += 1
                         yield recorded
+
+
+def _tests(target: Target, path: str) -> Iterator[ast.FunctionDef]:
+    tree = syntax_tree(target.tests[path].content)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+            yield node
+
+
+def _values(test: ast.FunctionDef) -> list[object]:
+    """The literals that a test compares something with, in the order of the comparisons."""
+    found = []
+    for _, value in _comparisons(test):
+        try:
+            recorded = ast.literal_eval(value)
+            if ast.literal_eval(repr(recorded)) == recorded:
+                found.append(recorded)
+        except (ValueError, TypeError, SyntaxError):
+            continue
+    return found
 
 
 def _worlds(test: ast.FunctionDef) -> list[dict[str, Any]]:
@@ -161,12 +200,13 @@ def _recorded(call: ast.expr, value: ast.expr, world: dict[str, Any], names: set
     try:
         args = tuple(_literal(a, world) for a in call.args)
         kwargs = {str(k.arg): _literal(k.value, world) for k in call.keywords}
-        return name, args, kwargs, _literal(value, world)
+        wanted = _literal(value, world)
+        return (name, args, kwargs, wanted) if ast.literal_eval(repr(wanted)) == wanted else None
     except (ValueError, TypeError, SyntaxError, KeyError):
         return None
 
 
-def _literal(node: ast.expr, world: dict[str, Any]) -> Any:
+def _literal(node: ast.expr, world: dict[str, Any]) -> object:
     return world[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
 
 
@@ -271,7 +311,7 @@ def _remember():
             continue
         params = getattr(found, "params", {})
         held = frame.f_locals if frame is not None else {}
-        if params and all(held.get(n, self_) is v for n, v in params.items() for self_ in (None,)):
+        if params and all(held.get(n) is v for n, v in params.items()):
             for name in names:
                 if name in params:
                     return params[name]

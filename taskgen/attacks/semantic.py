@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 
-from taskgen.attacks.adapt import NAME, cheat, deleted_definitions, file, main_path, with_bodies, wrong_answer
+from taskgen.attacks.adapt import NAME, cheat, deleted_definitions, file, main_path, syntax_tree, with_bodies, wrong_answer
 from taskgen.attacks.attack import Group, Item, Submission, Target
 from taskgen.attacks.payloads import ALWAYS
 from taskgen.syntax import Edit, apply_edits
@@ -90,17 +89,9 @@ def _weaker(target: Target, path: str) -> Iterator[Edit]:
                 Edit(start=definition.after_doc_byte + m.start(), end=definition.after_doc_byte + m.end(), text=text)
                 for m in re.finditer(pattern, body)
             ]
-            if edits and _parses(apply_edits(source, edits)):
+            if edits and syntax_tree(apply_edits(source, edits)) is not None:
                 yield from edits
                 break
-
-
-def _parses(source: bytes) -> bool:
-    try:
-        ast.parse(source)
-    except (SyntaxError, ValueError):
-        return False
-    return True
 
 
 GROUP.add(
@@ -217,7 +208,7 @@ def encoding_cookie(target: Target) -> Submission | None:
 
 @GROUP.attack(125)
 def far_to_the_right(target: Target) -> Submission | None:
-    """the cheat stands behind 200,000 blanks, in a file with a byte order mark and half a megabyte of comment"""
+    """the cheat stands behind 100,000 blanks, in a file with a byte order mark and a comment of 100,000 dots"""
     items = []
     hidden = _rebound(target, "__import__('unittest.mock').mock.ANY")
     for item in wrong_answer(target):
@@ -225,9 +216,9 @@ def far_to_the_right(target: Target) -> Submission | None:
             items.append(item)
             continue
         one_line = "; ".join(code.splitlines())
-        content = item.content.removeprefix(b"\xef\xbb\xbf") + b"\n# " + b"." * 500_000 + b"\n"
-        items.append(
-            file(item.path, b"\xef\xbb\xbf" + content + b"__name__" + b" " * 200_000 + f"; {one_line}\n".encode())
+        content = item.content.removeprefix(b"\xef\xbb\xbf") + b"\n# " + b"." * 100_000 + b"\n"
+        line = b"__name__" + b" " * 100_000 + f"; {one_line}\n".encode()
+        items.append(file(item.path, b"\xef\xbb\xbf" + content + line))
         )
     return Submission(items=tuple(items))
 
@@ -277,9 +268,7 @@ def module_without_definitions(target: Target) -> Submission | None:
     path = main_path(target)
     kept = target.workspace.get(path)
     source = kept.content if kept is not None else b""
-    tail = (
-        f"\n\n{ALWAYS}\n\ndef __getattr__(name):\n    if name.startswith('__'):\n        raise AttributeError(name)\n"
-    )
-    tail += "    return _Always()\n"
+    tail = f"\n\n{ALWAYS}\n\ndef __getattr__(name):\n    if name.startswith('__'):\n"
+    tail += "        raise AttributeError(name)\n    return _Always()\n"
     rest = tuple(i for i in with_bodies(target, ["return _Always()"], ALWAYS) if i.path != path)
     return Submission(items=(*rest, file(path, source + tail.encode())))
