@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from taskgen.attacks.adapt import NAME, cheat, deleted_definitions, file, main_path, syntax_tree, with_bodies, wrong_answer
+from taskgen.attacks.adapt import (
+    NAME,
+    cheat,
+    deleted_definitions,
+    file,
+    main_path,
+    syntax_tree,
+    with_bodies,
+    wrong_answer,
+)
 from taskgen.attacks.attack import Group, Item, Submission, Target
 from taskgen.attacks.payloads import ALWAYS
 from taskgen.syntax import Edit, apply_edits
@@ -219,7 +228,6 @@ def far_to_the_right(target: Target) -> Submission | None:
         content = item.content.removeprefix(b"\xef\xbb\xbf") + b"\n# " + b"." * 100_000 + b"\n"
         line = b"__name__" + b" " * 100_000 + f"; {one_line}\n".encode()
         items.append(file(item.path, b"\xef\xbb\xbf" + content + line))
-        )
     return Submission(items=tuple(items))
 
 
