@@ -26,11 +26,12 @@ from taskgen.atomic import disk_faults
 from taskgen.commands import audit as audit_command
 from taskgen.commands import doctor as doctor_command
 from taskgen.commands import show as show_command
+from taskgen.commands.attack import attack_tasks
 from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
 from taskgen.commands.build import RepoSummary, Settings
 from taskgen.commands.build import build as build_command
 from taskgen.config import find_data, load_recipes, load_repos
-from taskgen.console import BuildProgress, err, out, print_audit, print_verdict, summary_table
+from taskgen.console import BuildProgress, err, out, print_attacks, print_audit, print_verdict, summary_table
 from taskgen.errors import ConfigError, StoreError, TaskgenError
 from taskgen.grading.grade import grade as grade_patch
 from taskgen.grading.grade import grade_tree
@@ -214,6 +215,9 @@ def audit(
     ] = None,
     fix: Annotated[Path | None, typer.Option(help="Write a clean copy of the target to this new folder.")] = None,
     thief: Annotated[bool, typer.Option(help="Tasks: also steal what can be stolen, and grade it.")] = False,
+    attack: Annotated[
+        bool, typer.Option(help="Tasks: attack their grading in all known ways instead; each must earn nothing.")
+    ] = False,
     workspace_only: Annotated[bool, typer.Option(help="Tasks: leave their environments out.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes at one time.")] = os.cpu_count() or 1,
     sandbox: SandboxOption = SandboxKind.AUTO,
@@ -225,6 +229,9 @@ def audit(
     Exit code 0: nothing that must go; 4: leaks.  Example: taskgen audit data/tasks
     """
     kind = kind_of(target)
+    if attack:
+        _attack(target, kind, jobs, sandbox, as_json)
+        return
     if kind is TargetKind.TASKS:
         options = TaskOptions(
             cache=cache_folder(),
@@ -233,7 +240,7 @@ def audit(
             jobs=jobs,
             fix=fix,
         )
-        report = audit_tasks(target, options, lambda text: err.print(text, markup=False, highlight=False))
+        report = audit_tasks(target, options, _tell)
     else:
         report = audit_command.audit(
             target,
@@ -248,6 +255,23 @@ def audit(
         print_audit(report)
     if report.failures() or any(report.rewards.values()):
         raise typer.Exit(EXIT_GATE)
+
+
+def _attack(target: str, kind: TargetKind, jobs: int, sandbox: SandboxKind, as_json: bool) -> None:
+    if kind is not TargetKind.TASKS:
+        raise ConfigError(f"--attack: {target} holds no task", hint="give a task set, or DIR/tasks/ID")
+    cache = cache_folder()
+    report = attack_tasks(target, select(sandbox.value, cache), cache, jobs=jobs, on_step=_tell)
+    if as_json:
+        _print_json(report.as_json())
+    else:
+        print_attacks(report)
+    if report.broken():
+        raise typer.Exit(EXIT_GATE)
+
+
+def _tell(text: str) -> None:
+    err.print(text, markup=False, highlight=False)
 
 
 @app.command()

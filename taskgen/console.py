@@ -12,12 +12,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
+from taskgen.commands.attack import Attempt, AttackReport
 from taskgen.commands.audit import Report
 from taskgen.commands.build import RepoSummary
 from taskgen.types import Verdict
 
 #: Columns where there is no terminal: wide enough that no id is cut.
 PLAIN_WIDTH = 132
+#: What may stop an attack, from the outside in.
+STOPS = ("intake", "tests", "twins", "differential")
 #: Failed tests and refused files that a verdict lists.
 SHOWN = 20
 out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
@@ -150,3 +153,26 @@ def print_verdict(verdict: Verdict) -> None:
     lines += [f"  left out: {path}: {reason}" for path, reason in list(verdict.refused.items())[:SHOWN]]
     for line in lines:
         out.print(line, markup=False, highlight=False)
+
+
+def print_attacks(report: AttackReport) -> None:
+    """Attacks by group: how many, what stopped them, and their rewards; then what should not be, one by one."""
+    table = Table("group", *(Column(name, justify="right") for name in ("attempts", *STOPS, "reward > 0")))
+    for group in dict.fromkeys(a.group for a in report.attempts):
+        found = [a for a in report.attempts if a.group == group]
+        stopped = [str(sum(a.stopped_by == stop for a in found) or "") for stop in STOPS]
+        table.add_row(group, str(len(found)), *stopped, str(sum(a.reward > 0 for a in found)))
+    out.print(table)
+    for attempt in report.broken():
+        out.print(f"NOT AS IT MUST BE: {_attempt(attempt)}", markup=False, highlight=False)
+    value = report.as_json()
+    controls = [a for a in report.attempts if not a.number]
+    gold = sum(a.reward for a in controls)
+    out.print(
+        f"{value['attacks']} attacks on {value['tasks']} tasks: {sum(a.reward > 0 for a in report.attempts if a.number)}"
+        f" earn a reward; gold earns it on {gold:.0f} of {len(controls) // 2} tasks ({report.seconds:.0f} s)"
+    )
+
+
+def _attempt(attempt: Attempt) -> str:
+    return f"{attempt.task}: {attempt.number} {attempt.name}: {attempt.kind}: {attempt.reason}"

@@ -216,15 +216,15 @@ class _Text:
                 start, end = self.span(node.args[0])
                 yield _Edit(start, end, rng.choice(_OTHER_ERRORS).encode())
             elif _CALLS.match(name) and node.args:
-                yield from self._wrong_value(node.args[min(1, len(node.args) - 1)], rng)
+                # Most assertions are (actual, expected); some are written the other way round.
+                first, second = node.args[0], node.args[min(1, len(node.args) - 1)]
+                yield from self._wrong_value(first if _calls(second) and not _calls(first) else second, rng)
 
     def _wrong_test(self, test: ast.expr, rng: random.Random) -> Iterator[_Edit]:
         if isinstance(test, ast.Compare):
             right = test.comparators[-1]
-            if isinstance(test.ops[-1], ast.In | ast.NotIn) or isinstance(test.left, ast.Constant):
-                yield from self._wrong_value(test.left, rng)
-            else:
-                yield from self._wrong_value(right, rng)
+            expected_left = isinstance(test.ops[-1], ast.In | ast.NotIn) or (_calls(right) and not _calls(test.left))
+            yield from self._wrong_value(test.left if expected_left else right, rng)
             return
         while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             test = test.operand
@@ -242,6 +242,10 @@ class _Text:
             yield _Edit(start, end, repr(_changed(chosen.value, rng)).encode())
         elif not isinstance(value, ast.Starred):
             yield _Edit(start, end, b"(" + self.source[start:end] + b", " + str(rng.randrange(2, 99)).encode() + b")")
+
+
+def _calls(value: ast.expr) -> bool:
+    return any(isinstance(node, ast.Call) for node in ast.walk(value))
 
 
 def _constants(value: ast.expr) -> list[ast.Constant]:

@@ -136,10 +136,10 @@ class BubblewrapSandbox:
         cwd: str = "/",
         timeout_s: float = COPY_TIMEOUT_S,
         output_bytes: int = 1 << 16,
-        binds: Sequence[str] = (),
+        more: Sequence[str] = (),
     ) -> ExecResult:
         began = time.monotonic()
-        run = self._start(argv, env, cwd, binds)
+        run = self._start(argv, env, cwd, more)
         pipes = run.process
         assert pipes.stdin and pipes.stdout and pipes.stderr
         out, err = (process.BoundedReader(pipe, output_bytes) for pipe in (pipes.stdout, pipes.stderr))
@@ -164,7 +164,7 @@ class BubblewrapSandbox:
             stderr_bytes=err.total_bytes,
         )
 
-    def _start(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, binds: Sequence[str] = ()) -> BwrapProcess:
+    def _start(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, more: Sequence[str] = ()) -> BwrapProcess:
         check_argv(argv, env, cwd)
         with self._changing:
             if self._closed:
@@ -175,12 +175,12 @@ class BubblewrapSandbox:
                 if self._groups
                 else None
             )
-            options = [*self._options(binds), "--chdir", cwd, *self._environment(env)]
+            options = [*self._options(more), "--chdir", cwd, *self._environment(env)]
             run = BwrapProcess(options, limited(argv, limits, alone=group is None), group)
             self._running.add(run)
         return run
 
-    def _options(self, binds: Sequence[str]) -> list[str]:
+    def _options(self, more: Sequence[str]) -> list[str]:
         env = ("--bind", str(self._dir / "env"), ENV_DIR)
         if self._snapshot is not None:
             env = ("--ro-bind", str(self._snapshot), ENV_DIR)
@@ -200,7 +200,7 @@ class BubblewrapSandbox:
             *env,
             *("--bind", str(self._dir / "workspace"), WORKSPACE_DIR),
             *("--bind", str(self._dir / "home"), HOME_DIR),
-            *binds,
+            *more,
             *("--remount-ro", "/"),
         ]
 
@@ -223,7 +223,10 @@ class BubblewrapSandbox:
 
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV, cwd: str = WORKSPACE_DIR) -> Channel:
         """Start a program and return a channel to it. Raises SandboxUnavailable."""
-        channel = BwrapChannel(lambda: self._start(argv, env, cwd), self._finish, self._channels.discard)
+        # The program itself is the namespace's first process. bwrap's own would hold the program's pipes, and could
+        # be read by whatever runs beside it; and nothing in the namespace can kill a first process.
+        start = lambda: self._start(argv, env, cwd, ("--as-pid-1",))  # noqa: E731
+        channel = BwrapChannel(start, self._finish, self._channels.discard)
         self._channels.add(channel)
         return channel
 
@@ -252,7 +255,7 @@ class BubblewrapSandbox:
     def _copy(self, source: str, target: Path) -> None:
         # Copied inside: whatever the tree does meanwhile, nothing else of the host can be reached.
         done = self._execute(
-            ["cp", "-a", "--reflink=auto", "-T", source, "/copy"], binds=("--bind", str(target), "/copy")
+            ["cp", "-a", "--reflink=auto", "-T", source, "/copy"], more=("--bind", str(target), "/copy")
         )
         if done.returncode != 0:
             raise SandboxUnavailable(f"cannot copy {source}: {done.stderr.decode(errors='replace').strip()}")
