@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from taskgen.commands.attack import Attempt, AttackReport
+from taskgen.commands.attack import AttackReport, Attempt
 from taskgen.commands.audit import Report
 from taskgen.commands.build import RepoSummary
 from taskgen.types import Verdict
@@ -167,10 +167,10 @@ def print_attacks(report: AttackReport) -> None:
         out.print(f"NOT AS IT MUST BE: {_attempt(attempt)}", markup=False, highlight=False)
     value = report.as_json()
     controls = [a for a in report.attempts if not a.number]
-    gold = sum(a.reward for a in controls)
+    gold, cheats = sum(a.reward for a in controls), sum(a.reward > 0 for a in report.attempts if a.number)
     out.print(
-        f"{value['attacks']} attacks on {value['tasks']} tasks: {sum(a.reward > 0 for a in report.attempts if a.number)}"
-        f" earn a reward; gold earns it on {gold:.0f} of {len(controls) // 2} tasks ({report.seconds:.0f} s)"
+        f"{value['attacks']} attacks on {value['tasks']} tasks: {cheats} earn a reward;"
+        f" gold earns it on {gold:.0f} of {len(controls) // 2} tasks ({report.seconds:.0f} s)"
     )
 
 

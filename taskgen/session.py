@@ -93,7 +93,8 @@ class TestSession:
         self._environ = {
             "CI": "true",
             "PYTHONHASHSEED": str(hash_seed),
-            "PYTHONPYCACHEPREFIX": "/tmp/pycache",
+            # For the start alone, so that what is installed comes from its own bytecode; the server changes it then.
+            "PYTHONDONTWRITEBYTECODE": "1",
             "VIRTUAL_ENV": f"{ENV_DIR}/venv",
             **(environ or {}),
         }

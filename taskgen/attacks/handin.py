@@ -41,32 +41,23 @@ def final_tree(
     return _with_rest(tree, [i for i in submission.items if i not in fit])
 
 
-def _tar(
-    workspace: Mapping[str, ArchiveEntry],
-    deleted: tuple[str, ...],
-    items: Iterator[Item] | list[Item] | tuple[Item, ...],
-) -> bytes:
+def _tar(workspace: Mapping[str, ArchiveEntry], deleted: Iterable[str], items: Iterable[Item]) -> bytes:
     own = tuple(items)
     gone = {*deleted, *(item.path for item in own)}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
         for path, entry in workspace.items():
-            if path in gone:
-                continue
-            kind = Kind.FILE if entry.link_target is None else Kind.SYMLINK
-            _add(
-                tar,
-                Item(
-                    path=path,
-                    kind=kind,
-                    content=entry.content,
-                    target=entry.link_target or "",
-                    executable=entry.executable,
-                ),
-            )
+            if path not in gone:
+                _add(tar, _as_item(entry))
         for item in own:
             _add(tar, item)
     return buffer.getvalue()
+
+
+def _as_item(entry: ArchiveEntry) -> Item:
+    if entry.link_target is not None:
+        return Item(path=entry.path, kind=Kind.SYMLINK, target=entry.link_target)
+    return Item(path=entry.path, content=entry.content, executable=entry.executable)
 
 
 def _with_rest(tree: bytes, items: list[Item]) -> bytes:

@@ -26,6 +26,8 @@ from taskgen.sandbox import SandboxProvider
 from taskgen.types import Verdict, VerdictKind
 
 NO_OP, GOLD = "no-op", "gold"
+#: What one test may take: attacks that hang should not cost two minutes each.
+TEST_TIMEOUT_S = 20.0
 OnStep = Callable[[str], None]
 
 
@@ -86,7 +88,7 @@ def attack_tasks(
     began = time.monotonic()
     report = AttackReport()
     for folder in taskset.find_tasks(Path(target)):
-        task = load(folder)
+        task = load(folder, test_timeout_s=TEST_TIMEOUT_S)
         judge = _Judge(task, provider, cache)
         aim = target_of(task)
         done = _Counter(folder.name, len(attacks), on_step)
@@ -180,9 +182,10 @@ def _digest(changes: Mapping[str, ArchiveEntry | None]) -> str:
 def _stopped_by(verdict: Verdict, intake: Intake) -> str:
     if verdict.kind in (VerdictKind.RESOLVED, VerdictKind.INFRA_ERROR):
         return ""
-    if not intake.changes:
-        return "intake"
-    return next((name for name in (DIFFERENTIAL, TWINS) if name in verdict.guards), "tests")
+    if verdict.guards:
+        return next(name for name in (DIFFERENTIAL, TWINS) if name in verdict.guards)
+    # What is left of an attack once its files are refused is a wrong answer, which the tests find.
+    return "intake" if intake.refused or not intake.changes else "tests"
 
 
 @contextmanager

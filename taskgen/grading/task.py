@@ -30,13 +30,14 @@ TEST_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The files of a task's folder, read once."""
+    """The files of a task's folder, read once. ``test_timeout_s``: what one test may take."""
 
     row: Mapping[str, Any]
     workspace: Mapping[str, ArchiveEntry]
     tests: Mapping[str, ArchiveEntry]
     gold_patch: bytes
     guards: Guards
+    test_timeout_s: float = TEST_TIMEOUT_S
 
     @cached_property
     def environment(self) -> Environment:
@@ -47,7 +48,7 @@ class Task:
     def suite(self) -> Suite:
         """How its tests are run."""
         args = _arguments(self.environment)
-        return Suite(args=args, test_timeout_s=TEST_TIMEOUT_S, run_timeout_s=self.environment.timeout_s)
+        return Suite(args=args, test_timeout_s=self.test_timeout_s, run_timeout_s=self.environment.timeout_s)
 
     @property
     def fail_to_pass(self) -> frozenset[str]:
@@ -140,7 +141,7 @@ def _root(path: str) -> str:
     return "/".join(parts[:depth])
 
 
-def load(folder: Path) -> Task:
+def load(folder: Path, *, test_timeout_s: float = TEST_TIMEOUT_S) -> Task:
     """Read a task's folder. Raises FormatError: it is not whole."""
     taskset.must_be_whole(folder)
     return Task(
@@ -149,6 +150,7 @@ def load(folder: Path) -> Task:
         tests={e.path: e for e in archive.read_entries((folder / taskset.TESTS).read_bytes())},
         gold_patch=(folder / "gold.patch").read_bytes(),
         guards=guards.read(folder),
+        test_timeout_s=test_timeout_s,
     )
 
 

@@ -33,6 +33,7 @@ from typing import Any
 
 #: The tree as the caller put it, and what the editable install added to it (metadata, compiled extensions).
 TREE, ARTIFACTS, WORKSPACE = "/home/agent/.taskgen-tree", "/env/artifacts", "/workspace"
+BYTECODE = "/tmp/pycache"
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUTPUT_KEEP_BYTES = 16 << 10
 #: How often it is asked whether the run itself has ended, while a daemon of it keeps the pipes open.
@@ -334,6 +335,13 @@ def preload() -> bool:
     return not any(path.startswith(WORKSPACE + "/") for path in paths)
 
 
+def write_bytecode_elsewhere() -> None:
+    """From here on bytecode is written and looked for in a folder of this sandbox, by subprocesses, too."""
+    sys.dont_write_bytecode, sys.pycache_prefix = False, BYTECODE
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = BYTECODE
+
+
 def serve() -> None:
     set_dumpable(0)
     requests = os.fdopen(os.dup(0), "rb")
@@ -344,6 +352,7 @@ def serve() -> None:
     os.chdir(WORKSPACE)
     workspace = Workspace()
     spawn = not preload()
+    write_bytecode_elsewhere()
     out.write(json.dumps({"e": "ready", "spawn": spawn, "python": sys.version.split()[0]}).encode() + b"\n")
     out.flush()
     for line in requests:
