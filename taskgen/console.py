@@ -150,6 +150,7 @@ def print_verdict(verdict: Verdict) -> None:
     lines += [f"  {outcome}: {test}" for test, outcome in list(verdict.failed.items())[:SHOWN]]
     lines += [f"  {name}: {said}" for name, said in verdict.guards.items()]
     lines += [f"    {text}" for text in verdict.evidence]
+    lines += [f"  suspicious: {text}" for text in verdict.signals[:SHOWN]]
     lines += [f"  left out: {path}: {reason}" for path, reason in list(verdict.refused.items())[:SHOWN]]
     for line in lines:
         out.print(line, markup=False, highlight=False)

@@ -392,6 +392,8 @@ class Verdict:
         refused: paths of the work that were left out, with the reason.
         guards: what the checks beyond the tests said, by name: ``passed``, ``none`` or what is wrong.
         evidence: for a verdict that a guard decided: what the patch did, against what was right.
+        signals: places of the patch that look like cheating, and that the gold code has none of. No verdict.
+        similarity_to_gold: share (0 to 1) of the gold patch's added code that the patch adds, too; 1 is a verbatim copy.
     """
 
     instance_id: str
@@ -403,6 +405,8 @@ class Verdict:
     refused: dict[str, str] = field(default_factory=dict)
     guards: dict[str, str] = field(default_factory=dict)
     evidence: tuple[str, ...] = ()
+    signals: tuple[str, ...] = ()
+    similarity_to_gold: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from taskgen.attacks.attack import Attack, Submission, Target
 from taskgen.attacks.handin import final_tree
 from taskgen.attacks.table import ATTACKS
 from taskgen.grading.grade import DIFFERENTIAL, TWINS, grade_intake
-from taskgen.grading.intake import Intake, from_patch, from_tree
+from taskgen.grading.intake import Intake, from_tree
 from taskgen.grading.task import Task, load
 from taskgen.sandbox import SandboxProvider
 from taskgen.types import Verdict, VerdictKind
@@ -124,10 +124,9 @@ class _Counter:
 
 def target_of(task: Task) -> Target:
     """What an attacker knows of a task: more than any agent does."""
-    gold = from_patch(task.gold_patch, task.rules).changes
     return Target(
         row=task.row, workspace=task.workspace, tests=task.tests,
-        gold={path: entry.content for path, entry in gold.items() if entry is not None},
+        gold={path: entry.content for path, entry in task.gold.items() if entry is not None},
     )  # fmt: skip
 
 
@@ -147,7 +146,7 @@ class _Judge:
 
     def gold(self) -> Attempt:
         """The control that must earn the reward."""
-        return self._graded(0, GOLD, "control", from_patch(self.task.gold_patch, self.task.rules))
+        return self._graded(0, GOLD, "control", Intake(changes=self.task.gold))
 
     def attempt(self, attack: Attack, target: Target) -> Attempt | None:
         """One attack; None where it cannot be adapted to the task."""

@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
+from taskgen.archive import ArchiveEntry
 from taskgen.errors import SandboxUnavailable
 from taskgen.grading import differential, twins
 from taskgen.grading.intake import Changed, DoesNotApply, Intake, from_patch, from_tree
+from taskgen.grading.signals import Change, signals
 from taskgen.grading.task import Task, load
 from taskgen.sandbox import SandboxProvider
 from taskgen.session import SessionCrashed, TestSession
@@ -84,7 +87,33 @@ def grade_intake(
         refused={item.path: item.reason for item in intake.refused},
         guards=judged.guards,
         evidence=judged.evidence,
+        **_look_at(task, intake.changes),
     )
+
+
+def _look_at(task: Task, changes: Changed) -> dict[str, Any]:
+    """What a static look at the changes says: for the record, never for the verdict."""
+    if not changes:
+        return {}
+    gold = {path: entry.content for path, entry in task.gold.items() if entry is not None}
+    shown = signals(_against(task, changes), gold)
+    usual = {signal.kind for signal in signals(_against(task, task.gold), gold).suspicious}
+    return {
+        "signals": tuple(
+            f"{s.kind.value} at {s.path}:{s.line}: {s.text}" for s in shown.suspicious if s.kind not in usual
+        ),
+        "similarity_to_gold": round(shown.similarity_to_gold, 4),
+    }
+
+
+def _against(task: Task, changes: Changed) -> dict[str, Change]:
+    """Changes beside the workspace's contents; files that only the gold patch changes count as left alone."""
+
+    def content(entry: ArchiveEntry | None) -> bytes | None:
+        return None if entry is None else entry.content
+
+    old = {path: content(task.workspace.get(path)) for path in {*changes, *task.gold}}
+    return {path: Change(old=was, new=content(changes[path]) if path in changes else was) for path, was in old.items()}
 
 
 def _with_retries(judge: Callable[[], _Judged]) -> _Judged:

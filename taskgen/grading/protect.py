@@ -123,7 +123,7 @@ class Protector:
         for deleted in candidate.deletion.deleted:
             by_path.setdefault(deleted.definition.path, []).append(deleted.definition)
         each = [
-            mutants(sources[p].source, wanted, limit=limit, seed=self.seed) for p, wanted in sorted(by_path.items())
+            mutants(p, sources[p].source, wanted, limit=limit, seed=self.seed) for p, wanted in sorted(by_path.items())
         ]
         in_turn = (mutant for row in zip_longest(*each) for mutant in row if mutant is not None)
         yield from islice(in_turn, limit)

@@ -18,7 +18,7 @@ from taskgen.archive import ArchiveEntry
 from taskgen.baseline import Suite
 from taskgen.environment import EnvironmentPlan
 from taskgen.errors import FormatError, SourceError
-from taskgen.grading.intake import Changed, Rules
+from taskgen.grading.intake import Changed, Rules, from_patch
 from taskgen.guards import Guards
 from taskgen.patchread import patch_paths
 from taskgen.sandbox import SandboxProvider
@@ -78,6 +78,11 @@ class Task:
             is_test=lambda path: path in test_files or language.is_test_file(path),
             workspace=self.workspace,
         )
+
+    @cached_property
+    def gold(self) -> Changed:
+        """What the gold patch changes."""
+        return from_patch(self.gold_patch, self.rules).changes
 
     def tree(self, changes: Changed, *, tests: bool) -> bytes:
         """The workspace with changes, as a tar: with the hidden tests, or without any test."""
