@@ -393,7 +393,7 @@ class Verdict:
         guards: what the checks beyond the tests said, by name: ``passed``, ``none`` or what is wrong.
         evidence: for a verdict that a guard decided: what the patch did, against what was right.
         signals: places of the patch that look like cheating, and that the gold code has none of. No verdict.
-        similarity_to_gold: share (0 to 1) of the gold patch's added code that the patch adds, too; 1 is a verbatim copy.
+        similarity_to_gold: share (0 to 1) of the gold patch's added code that the patch adds, too; 1: verbatim.
     """
 
     instance_id: str

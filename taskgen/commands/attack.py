@@ -37,6 +37,7 @@ class Attempt:
 
     Attributes:
         reward: 1.0 if the verdict is resolved.
+        seconds: what grading took; the same changes are graded once, and count with each attempt.
         stopped_by: intake, tests, twins, differential; '' for what earned the reward or could not be graded.
     """
 
@@ -48,6 +49,7 @@ class Attempt:
     kind: str
     stopped_by: str
     reason: str
+    seconds: float
 
 
 @dataclass(kw_only=True)
@@ -166,7 +168,7 @@ class _Judge:
         return Attempt(
             task=str(self.task.row["instance_id"]), number=number, name=name, group=group,
             reward=float(verdict.kind is VerdictKind.RESOLVED), kind=verdict.kind.value,
-            stopped_by=_stopped_by(verdict, intake), reason=verdict.reason,
+            stopped_by=_stopped_by(verdict, intake), reason=verdict.reason, seconds=verdict.seconds,
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,9 @@ def _with_retries(judge: Callable[[], _Judged]) -> _Judged:
 
 
 def _judge(grader: _Grader, fail_fast: bool) -> _Judged:
-    judged = grader.tests(fail_fast)
+    """The steps in their order; with ``fail_fast`` the whole suite, which costs most, comes last."""
+    task = grader.task
+    judged = grader.tests(task.fail_to_pass if fail_fast else task.wanted, stop_early=fail_fast)
     if judged.kind is not VerdictKind.RESOLVED:
         return judged
     found = {}
@@ -144,7 +146,9 @@ def _judge(grader: _Grader, fail_fast: bool) -> _Judged:
                 kind=result.kind, reason=f"the tests pass, but {result.summary}", n_passed=judged.n_passed,
                 guards=found, evidence=result.evidence,
             )  # fmt: skip
-    return _Judged(kind=VerdictKind.RESOLVED, reason=judged.reason, n_passed=judged.n_passed, guards=found)
+    if fail_fast:
+        judged = grader.tests(task.wanted, stop_early=True)
+    return replace(judged, guards=found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +172,8 @@ class _Grader:
     def _session(self, *, tests: bool) -> TestSession:
         return TestSession(self.provider, self.snapshot, self.task.tree(self.changes, tests=tests))
 
-    def tests(self, fail_fast: bool) -> _Judged:
-        """Run the tests of both lists; with ``fail_fast`` the hidden ones first, and alone if one fails."""
-        task = self.task
-        if fail_fast:
-            first = self._run(task.fail_to_pass, stop_early=True)
-            if first.kind is not VerdictKind.RESOLVED:
-                return first
-        return self._run(task.wanted, stop_early=fail_fast)
-
-    def _run(self, wanted: frozenset[str], *, stop_early: bool) -> _Judged:
+    def tests(self, wanted: frozenset[str], *, stop_early: bool) -> _Judged:
+        """Run tests where the hidden ones have been put in place."""
         protected = tuple(sorted(path for path in self.task.tests if path.endswith(".py")))
         with self._session(tests=True) as session:
             report = session.run(self.task.suite.request(select=wanted, stop_early=stop_early, protect=protected))
