@@ -34,11 +34,20 @@ def final_tree(
     if not submission.script:
         return _tar(workspace, submission.deleted, submission.items)
     with make_sandbox() as sandbox:
-        fit = [i for i in submission.items if i.kind in _HARMLESS and safepath.path_problem(i.path) is None]
-        sandbox.put(WORKSPACE_DIR, _tar(workspace, submission.deleted, fit))
+        fit = _fit(submission)
+        sandbox.put(WORKSPACE_DIR, given_tree(workspace, submission))
         sandbox.exec(["/bin/sh", "-c", submission.script], timeout_s=SCRIPT_TIMEOUT_S)
         tree = sandbox.get(WORKSPACE_DIR, max_bytes=MAX_TREE_BYTES)
     return _with_rest(tree, [i for i in submission.items if i not in fit])
+
+
+def given_tree(workspace: Mapping[str, ArchiveEntry], submission: Submission) -> bytes:
+    """A tar of what of a submission's tree a sandbox can be given."""
+    return _tar(workspace, submission.deleted, _fit(submission))
+
+
+def _fit(submission: Submission) -> list[Item]:
+    return [i for i in submission.items if i.kind in _HARMLESS and safepath.path_problem(i.path) is None]
 
 
 def _tar(workspace: Mapping[str, ArchiveEntry], deleted: Iterable[str], items: Iterable[Item]) -> bytes:
