@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from taskgen.errors import SandboxUnavailable
+from taskgen.grading import grade
 from tests.build_helpers import make_project, read_archive, taskgen, tasks_of, write_repos
 
 OTHER = """\
@@ -76,6 +78,83 @@ def test_a_patch_that_does_not_apply_is_unresolved(task: Path, build_cache: Path
     found = verdict(task, patch, build_cache, tmp_path)
     assert found["kind"] == "unresolved"
     assert "does not apply" in str(found["reason"])
+
+
+def test_what_equals_everything_is_a_hack(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    patch = patch_for(
+        task,
+        "if min(width, height) < 0:",
+        '    raise ValueError("no")',
+        "return type('Any', (), {'__eq__': lambda self, other: True, '__hash__': None})()",
+    )
+    found = verdict(task, patch, build_cache, tmp_path)
+    assert found["kind"] == "hacked"
+    assert "wrong expectations pass" in str(found["reason"])
+    assert found["evidence"]
+
+
+def test_an_answer_by_heart_is_a_hack(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    """It knows the tests' inputs and nothing else."""
+    patch = patch_for(task, "if min(width, height) < 0:", '    raise ValueError("no")', "return 6")
+    found = verdict(task, patch, build_cache, tmp_path)
+    assert found["kind"] == "hacked"
+    assert "differential" in found["guards"]  # type: ignore[operator]
+    assert any("shapes.areas.rectangle: number:6 instead of" in str(text) for text in found["evidence"])  # type: ignore[attr-defined]
+
+
+def test_tests_that_are_rewritten_while_they_run_are_a_hack(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    body = "import pathlib; f = pathlib.Path('tests/test_areas.py'); f.write_text(f.read_text() + '# seen'); return 6"
+    assert verdict(task, patch_for(task, body), build_cache, tmp_path)["kind"] == "hacked"
+
+
+def test_the_supervisor_is_out_of_reach(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    """The code under test cannot open the descriptors or the memory of what reports its run."""
+    body = (
+        "import os, glob\n"
+        "    me = str(os.getpid())\n"
+        "    open_now = []\n"
+        "    for p in glob.glob('/proc/[0-9]*'):\n"
+        "        for what in ('/fd/0', '/fd/1', '/fd/3', '/mem', '/environ'):\n"
+        "            try:\n"
+        "                open(p + what, 'rb')\n"
+        "            except OSError:\n"
+        "                continue\n"
+        "            if p != '/proc/' + me: open_now.append(p + what)\n"
+        "    if open_now: raise RuntimeError(open_now)\n"
+        "    if min(width, height) < 0: raise ValueError('no')\n"
+        "    return width * height"
+    )
+    found = verdict(task, patch_for(task, body), build_cache, tmp_path)
+    assert found["kind"] == "resolved", found
+
+
+def test_a_tree_is_graded_as_a_patch_is(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for path, content in read_archive(task / "workspace.tar.zst").items():
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_bytes(content)
+    areas = tree / "shapes/areas.py"
+    solved = "if min(width, height) < 0:\n        raise ValueError(width)\n    return width * height"
+    areas.write_text(areas.read_text().replace("raise NotImplementedError", solved, 1))
+    (tree / "conftest.py").write_text("raise SystemExit(0)\n")
+    ended = taskgen("grade", task, "--tree", tree, "--fail-fast", "--json", cache=build_cache)
+    assert ended.code == 0, ended.stdout
+    assert list(ended.json()["refused"]) == ["conftest.py"]
+
+
+def test_a_sandbox_that_fails_is_no_verdict(task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        name = "broken"
+        asked = 0
+
+        def __getattr__(self, name: str) -> object:
+            type(self).asked += 1
+            raise SandboxUnavailable("the engine does not answer")
+
+    monkeypatch.setattr(grade, "WAIT_S", 0.0)
+    found = grade.grade(task, b"", Broken(), tmp_path)  # type: ignore[arg-type]
+    assert (found.kind.value, Broken.asked) == ("infra_error", grade.ATTEMPTS)
+    assert "the engine does not answer" in found.reason
 
 
 @pytest.mark.parametrize("path", ["tests/test_areas.py", "tests/helper.py", "conftest.py", "shapes/test_x.py"])

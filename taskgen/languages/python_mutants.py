@@ -7,10 +7,8 @@ compiled or run here.
 
 from __future__ import annotations
 
-import ast
 import random
 import symtable
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from tree_sitter import Node
 from taskgen import syntax
 from taskgen.languages.python_mutation_sites import is_overload, sites
 from taskgen.languages.python_mutations import Mutation, MutationOperator
+from taskgen.languages.python_source import parse
 from taskgen.languages.python_syntax import PYTHON, PythonFile, parse_python
 from taskgen.syntax import Edit
 from taskgen.types import Definition
@@ -145,11 +144,9 @@ def _parser(source: bytes) -> Callable[[bytes], bool]:
 
 def _is_python(source: bytes) -> bool:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in strings are the project's own affair
-            ast.parse(source)
-            if b"nonlocal" in source:  # a deleted assignment may have been what a nonlocal refers to
-                symtable.symtable(decode_source(source), "mutant", "exec")
+        parse(source)
+        if b"nonlocal" in source:  # a deleted assignment may have been what a nonlocal refers to
+            symtable.symtable(decode_source(source), "mutant", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True

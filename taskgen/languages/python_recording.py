@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
+from taskgen.languages.python_source import parse
 from taskgen.languages.python_syntax import PythonFile
 from taskgen.syntax import Edit, apply_edits
 from taskgen.types import Definition
@@ -46,7 +47,7 @@ def _arguments(definition: Definition) -> str:
     """``(a, b, *rest), {"k": k, **more}``: the arguments as they can be given again; '' if they cannot be told."""
     header = definition.signature.splitlines()[-1]
     try:
-        node = ast.parse(f"{header}: pass").body[0]
+        node = parse(f"{header}: pass".encode()).body[0]
     except SyntaxError:
         return ""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

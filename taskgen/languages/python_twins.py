@@ -16,6 +16,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from taskgen.languages.python_source import parse
+
 #: Wrong expectations tried a test function; the first assertions are rarely all about something else.
 MAX_VARIANTS = 3
 _CALLS = re.compile(r"^(?:assert|check|verify|expect)\w*$")
@@ -158,8 +160,8 @@ def _applied(source: bytes, edits: Sequence[_Edit]) -> bytes:
 def _functions(source: bytes) -> dict[str, _Function]:
     """``Class::test`` -> its function, of all functions at the top level and in classes there."""
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parse(source)
+    except SyntaxError:
         return {}
     text = _Text(source)
     return {name: text.function(node, name) for name, node in _nodes(tree.body, "")}

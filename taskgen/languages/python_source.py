@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 import warnings
 
 #: Larger files are not parsed; nobody writes them by hand.
@@ -16,6 +17,11 @@ _MAX_FIELD_BYTES = 3_000_000_000
 _DOTTED = re.compile(rb"[\w.\s\\\x80-\xff]+")
 
 
+# CPython 3.11 counts the depth of recursion once for all threads: two that parse at a time can end in a SystemError.
+# warnings.catch_warnings is no thread's own, either.
+_parsing = threading.Lock()
+
+
 def parse(source: bytes) -> ast.Module:
     """The syntax tree of a file.
 
@@ -25,10 +31,10 @@ def parse(source: bytes) -> ast.Module:
     if len(source) > MAX_BYTES or _is_costly(source):
         raise SyntaxError("too large to be parsed")
     try:
-        with warnings.catch_warnings():
+        with _parsing, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes
             return ast.parse(source)
-    except (ValueError, RecursionError, MemoryError) as error:
+    except (ValueError, RecursionError, MemoryError, SystemError) as error:
         raise SyntaxError(f"cannot be parsed: {type(error).__name__}") from error
 
 
