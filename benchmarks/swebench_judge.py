@@ -1,4 +1,4 @@
-"""Judges pytest logs by the functions that ``swebench`` publishes. Run by an interpreter that has it (see ``attacks``)."""
+"""Judges pytest logs by the functions that ``swebench`` publishes, for ``attacks``; needs an interpreter that has it."""
 
 from __future__ import annotations
 
