@@ -1,4 +1,4 @@
-"""Judges pytest logs by the functions that ``swebench`` publishes, for ``attacks``; needs an interpreter that has it."""
+"""Judges pytest logs by the functions that ``swebench`` publishes; needs an interpreter that has it. See ``attacks``."""
 
 from __future__ import annotations
 

@@ -31,7 +31,16 @@ from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
 from taskgen.commands.build import RepoSummary, Settings
 from taskgen.commands.build import build as build_command
 from taskgen.config import find_data, load_recipes, load_repos
-from taskgen.console import BuildProgress, err, out, print_attacks, print_audit, print_verdict, summary_table
+from taskgen.console import (
+    BuildProgress,
+    err,
+    guarantee_table,
+    out,
+    print_attacks,
+    print_audit,
+    print_verdict,
+    summary_table,
+)
 from taskgen.errors import ConfigError, StoreError, TaskgenError
 from taskgen.grading.grade import grade as grade_patch
 from taskgen.grading.grade import grade_tree
@@ -291,16 +300,21 @@ def show(
 
 @app.command()
 def doctor(as_json: JsonOption = False) -> None:
-    """Say what is here, what is missing, and how to get it. Exit code 4 if build cannot run."""
+    """Say what is here, what is missing and how to get it, and what each sandbox guarantees here.
+
+    Exit code 4 if build cannot run.
+    """
     probes = doctor_command.examine(cache_folder())
     ready = doctor_command.is_ready(probes)
     if as_json:
-        _print_json({"ready": ready, "probes": [asdict(probe) for probe in probes]})
+        guarantees = doctor_command.guaranteed(probes)
+        _print_json({"ready": ready, "probes": [asdict(probe) for probe in probes], "guarantees": guarantees})
     else:
         for probe in probes:
             out.print(f"{'ok     ' if probe.available else 'MISSING'} {probe.name}: {probe.detail}", markup=False)
             if not probe.available and probe.hint:
                 out.print(f"        {probe.hint}", markup=False)
+        out.print(guarantee_table(doctor_command.guaranteed(probes)))
         out.print("ready" if ready else "not ready: build needs everything above, and one of bubblewrap and docker")
     if not ready:
         raise typer.Exit(EXIT_GATE)

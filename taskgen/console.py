@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -177,3 +177,12 @@ def print_attacks(report: AttackReport) -> None:
 
 def _attempt(attempt: Attempt) -> str:
     return f"{attempt.task}: {attempt.number} {attempt.name}: {attempt.kind}: {attempt.reason}"
+
+
+def guarantee_table(guaranteed: Mapping[str, Mapping[str, str]]) -> Table:
+    """What each kind of sandbox guarantees on this machine, and how."""
+    kinds = list(dict.fromkeys(kind for by in guaranteed.values() for kind in by))
+    table = Table("guarantee", *kinds)
+    for name, by in guaranteed.items():
+        table.add_row(name, *(by[kind] or "NOT GIVEN" for kind in kinds))
+    return table

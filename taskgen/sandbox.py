@@ -35,12 +35,14 @@ class Limits:
         memory_bytes: resident memory of all its processes together.
         processes: processes and threads at one time.
         file_bytes: size of a single file.
+        cpus: processor time a second, of all its processes together.
         output_bytes: how much of each of stdout and stderr is kept (the head and the tail of it).
     """
 
     memory_bytes: int = 4 << 30
     processes: int = 512
     file_bytes: int = 1 << 30
+    cpus: float = 2.0
     output_bytes: int = 1 << 20
 
 

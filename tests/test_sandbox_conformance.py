@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import errno
+import fcntl
+import inspect
 import io
+import json
 import socket
 import subprocess
 import sys
@@ -21,9 +25,12 @@ from docker.errors import ImageNotFound
 
 from taskgen.errors import SandboxUnavailable
 from taskgen.sandbox import ExecResult, Limits, Sandbox, SandboxProvider
-from taskgen.sandboxes import cgroup
+from taskgen.sandboxes import cgroup, seccomp
 from taskgen.sandboxes.bubblewrap import BubblewrapProvider
 from taskgen.sandboxes.docker import SNAPSHOTS, DockerProvider
+from taskgen.sandboxes.docker_owner import OWNER_LABEL
+from taskgen.sandboxes.guarantees import guarantees
+from taskgen.sandboxes.select import select
 
 MIB = 1 << 20
 # Writes to a file ten times a second for as long as it lives.
@@ -307,6 +314,84 @@ def test_runs_without_privileges(sandbox: Sandbox) -> None:
     assert status["NoNewPrivs"] == "1"
     assert sh(sandbox, "mount -t tmpfs none /workspace").returncode != 0
     assert sh(sandbox, "unshare -Ur true").returncode != 0
+
+
+def test_system_calls_of_the_kernels_own_business_are_refused(provider: SandboxProvider, sandbox: Sandbox) -> None:
+    """EPERM for what the profile lists, ENOSYS for clone3; threads, forks and subprocesses work."""
+    if provider.name == "bubblewrap":
+        assert seccomp.program() is not None, "libseccomp2 is missing"
+    program = """
+import ctypes, json, platform, subprocess, threading, multiprocessing
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = {"x86_64": {"ptrace": 101, "mount": 165, "unshare": 272, "keyctl": 250, "bpf": 321, "io_uring_setup": 425,
+           "perf_event_open": 298, "userfaultfd": 323, "process_vm_readv": 310, "open_by_handle_at": 304, "setns": 308,
+           "clone3": 435, "fsopen": 430, "add_key": 248}}[platform.machine()]
+found = {}
+for name, number in numbers.items():
+    ctypes.set_errno(0)
+    libc.syscall(number, 0, 0, 0, 0, 0, 0)
+    found[name] = ctypes.get_errno()
+ctypes.set_errno(0)
+libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0)  # clone with a new user namespace
+found["clone"] = ctypes.get_errno()
+thread = threading.Thread(target=lambda: found.update(thread=0)); thread.start(); thread.join()
+found["subprocess"] = subprocess.run(["true"]).returncode
+child = multiprocessing.Process(target=print, args=("child",)); child.start(); child.join()
+found["fork"] = child.exitcode
+print(json.dumps(found))
+"""
+    done = sandbox.exec([provider.python(), "-c", program], timeout_s=60)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [found.pop(name) for name in ("thread", "subprocess", "fork")] == [0, 0, 0]
+    assert found.pop("clone3") == errno.ENOSYS
+    assert set(found.values()) == {errno.EPERM}, found
+    assert "Seccomp:\t2" in text(sandbox, "cat /proc/self/status")
+
+
+def test_no_socket_of_an_engine_is_there(sandbox: Sandbox) -> None:
+    assert text(sandbox, "find / -xdev -type s 2>/dev/null; ls /run/*.sock 2>/dev/null; :") == ""
+
+
+def test_processor_time_is_bounded(provider: SandboxProvider) -> None:
+    if provider.name == "bubblewrap" and not ((groups := cgroup.find()) and groups.bounds_cpu()):
+        pytest.skip("no writable control group for processor time on this machine")
+    spin = "import os, time; end = time.time() + 2\nwhile time.time() < end: pass\nprint(sum(os.times()[:2]))"
+    with provider.create(limits=Limits(cpus=0.25)) as sandbox:
+        used_s = float(sandbox.exec([provider.python(), "-c", spin], timeout_s=60).stdout)
+    assert used_s < 1.2  # of 2 s, a quarter and what the kernel lends
+
+
+def test_what_a_killed_taskgen_left_is_removed_by_the_next(provider: SandboxProvider, cache: Path) -> None:
+    program = f"""
+import os, signal, pathlib
+from taskgen.sandboxes.select import select
+provider = select({provider.name!r}, pathlib.Path({str(cache)!r}))
+sandbox = provider.create()
+sandbox.open(["sleep", "600"])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=120, check=False).returncode == -9
+    select(provider.name, cache)
+    if provider.name == "docker":
+        client = docker.from_env()
+        try:
+            for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}):
+                assert Path("/proc", container.labels[OWNER_LABEL].rsplit(":", 2)[1]).exists()
+        finally:
+            client.close()
+    else:
+        for lock in (cache / "sandboxes").glob("run-*.lock"):
+            with lock.open() as held, pytest.raises(BlockingIOError):  # each belongs to a process that lives
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_each_guarantee_is_proved_here() -> None:
+    for guarantee in guarantees():
+        assert guarantee.proofs
+        for name in guarantee.proofs:
+            proof = globals()[name]
+            arguments = inspect.signature(proof).parameters
+            assert {"provider", "sandbox"} & set(arguments), f"{name} does not run on every kind"
 
 
 def test_other_processes_are_hidden(sandbox: Sandbox) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +19,7 @@ from taskgen.errors import PrerequisiteError, SandboxUnavailable
 from taskgen.sandbox import Limits
 from taskgen.sandboxes import bubblewrap as bubblewrap_module
 from taskgen.sandboxes import cgroup, mounts, select
+from taskgen.sandboxes import docker as docker_module
 from taskgen.sandboxes.bubblewrap import BubblewrapProvider
 
 
@@ -25,7 +31,7 @@ def test_version_2_group_is_made_where_controllers_are_delegated(tmp_path: Path)
         (directory / "cgroup.subtree_control").write_text(enabled)
     found = cgroup.candidates(tmp_path, "0::/user.slice/app.slice/shell.scope\n")
     assert found == [cgroup.Cgroups((slice_,), 2)]
-    group = found[0].make(memory_bytes=1 << 20, processes=10)
+    group = found[0].make(memory_bytes=1 << 20, processes=10, cpus=1.5)
     (directory,) = group.directories
     assert (directory / "memory.max").read_text() == str(1 << 20)
     assert (directory / "pids.max").read_text() == str(10 + cgroup.OWN_PROCESSES)
@@ -129,3 +135,83 @@ def test_selection_of_docker_without_an_image(
     assert "make-base-image.sh" in select.probe_docker().hint
     monkeypatch.delenv("TASKGEN_DOCKER_IMAGE")
     assert select.select("docker", tmp_path).name == "docker"
+
+
+class Proxy:
+    """Stands between a client and the engine, and can stop passing anything on: an engine that does not answer."""
+
+    def __init__(self, place: Path, engine: str) -> None:
+        self.frozen = threading.Event()
+        self._engine = engine
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(place))
+        self._server.listen(64)
+        self._open: list[socket.socket] = [self._server]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._server.accept()
+                engine = socket.socket(socket.AF_UNIX)
+                engine.connect(self._engine)
+                self._open += [client, engine]
+                for one, other in ((client, engine), (engine, client)):
+                    threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(1 << 16):
+                if not self.frozen.is_set():
+                    other.sendall(data)
+
+    def close(self) -> None:
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+def test_an_engine_that_stops_answering_is_unavailable(
+    docker_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Path(tempfile.mkdtemp(prefix="proxy-")) / "docker.sock"  # a socket's path is short
+    engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
+    proxy = Proxy(place, engine)
+    monkeypatch.setattr(docker_module, "API_TIMEOUT_S", 2)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setenv("DOCKER_HOST", f"unix://{place}")
+            provider = docker_module.DockerProvider()
+            sandbox = provider.create()
+            assert sandbox.exec(["true"]).returncode == 0
+            proxy.frozen.set()
+            began = time.monotonic()
+            with pytest.raises(SandboxUnavailable):
+                sandbox.exec(["sleep", "1"], timeout_s=1)
+            with pytest.raises(SandboxUnavailable):
+                provider.create()
+            sandbox.close()
+            assert time.monotonic() - began < 30
+    finally:
+        proxy.close()
+    # The engine answers again, to a process that is not the one whose containers these are: it removes them.
+    done = subprocess.run(
+        [sys.executable, "-c", REMOVE_ALL_OF.replace("{pid}", str(os.getpid()))],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() != b"0"
+
+
+#: Removes the containers of a process, as the next provider would once that process is gone.
+REMOVE_ALL_OF = """
+import docker
+from taskgen.sandboxes.docker_owner import OWNER_LABEL
+client = docker.from_env()
+ours = [c for c in client.containers.list(all=True) if f":{pid}:" in c.labels.get(OWNER_LABEL, "")]
+for container in ours:
+    container.remove(force=True)
+print(len(ours))
+"""

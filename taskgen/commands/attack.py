@@ -22,12 +22,13 @@ from taskgen.attacks.table import ATTACKS
 from taskgen.grading.grade import DIFFERENTIAL, TWINS, grade_intake
 from taskgen.grading.intake import Intake, from_tree
 from taskgen.grading.task import Task, load
-from taskgen.sandbox import SandboxProvider
+from taskgen.sandbox import Limits, SandboxProvider
 from taskgen.types import Verdict, VerdictKind
 
 NO_OP, GOLD = "no-op", "gold"
-#: What one test may take: attacks that hang should not cost two minutes each.
-TEST_TIMEOUT_S = 20.0
+#: Attacks that hang or fill the memory should not cost minutes each.
+TEST_TIMEOUT_S = 15.0
+LIMITS = Limits(memory_bytes=1 << 30, processes=128)
 OnStep = Callable[[str], None]
 
 
@@ -90,7 +91,7 @@ def attack_tasks(
     began = time.monotonic()
     report = AttackReport()
     for folder in taskset.find_tasks(Path(target)):
-        task = load(folder, test_timeout_s=TEST_TIMEOUT_S)
+        task = load(folder, test_timeout_s=TEST_TIMEOUT_S, limits=LIMITS)
         judge = _Judge(task, provider, cache)
         aim = target_of(task)
         done = _Counter(folder.name, len(attacks), on_step)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from taskgen import process
 from taskgen.sandbox import Probe
+from taskgen.sandboxes.guarantees import KINDS, guarantees
 from taskgen.sandboxes.select import probe_bubblewrap, probe_docker
 
 MIN_FREE_BYTES = 5 << 30
@@ -22,6 +24,12 @@ def is_ready(probes: list[Probe]) -> bool:
     """Whether build can run: everything but the sandboxes, and one of those."""
     needed = [p for p in probes if p.name not in ("bubblewrap", "docker")]
     return all(p.available for p in needed) and any(p.available for p in probes if p not in needed)
+
+
+def guaranteed(probes: Sequence[Probe]) -> dict[str, dict[str, str]]:
+    """Guarantee -> kind of sandbox that works here -> how it is given ('' : it is not)."""
+    here = [p.name for p in probes if p.available and p.name in KINDS]
+    return {g.name: {kind: g.by[kind] for kind in here} for g in guarantees()}
 
 
 def _python() -> Probe:

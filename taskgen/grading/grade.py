@@ -170,7 +170,8 @@ class _Grader:
     snapshot: str
 
     def _session(self, *, tests: bool) -> TestSession:
-        return TestSession(self.provider, self.snapshot, self.task.tree(self.changes, tests=tests))
+        tree = self.task.tree(self.changes, tests=tests)
+        return TestSession(self.provider, self.snapshot, tree, limits=self.task.limits)
 
     def tests(self, wanted: frozenset[str], *, stop_early: bool) -> _Judged:
         """Run tests where the hidden ones have been put in place."""

@@ -7,7 +7,7 @@ import json
 import shlex
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,7 +21,7 @@ from taskgen.errors import FormatError, SourceError
 from taskgen.grading.intake import Changed, Rules, from_patch
 from taskgen.guards import Guards
 from taskgen.patchread import patch_paths
-from taskgen.sandbox import SandboxProvider
+from taskgen.sandbox import Limits, SandboxProvider
 from taskgen.tree import Tree, files_digest, scan_directory
 from taskgen.types import Environment, RepoSpec, SourceKind
 
@@ -30,7 +30,7 @@ TEST_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The files of a task's folder, read once. ``test_timeout_s``: what one test may take."""
+    """The files of a task's folder, read once; and what one test may take, and all of them together."""
 
     row: Mapping[str, Any]
     workspace: Mapping[str, ArchiveEntry]
@@ -38,6 +38,7 @@ class Task:
     gold_patch: bytes
     guards: Guards
     test_timeout_s: float = TEST_TIMEOUT_S
+    limits: Limits = field(default_factory=Limits)
 
     @cached_property
     def environment(self) -> Environment:
@@ -146,7 +147,7 @@ def _root(path: str) -> str:
     return "/".join(parts[:depth])
 
 
-def load(folder: Path, *, test_timeout_s: float = TEST_TIMEOUT_S) -> Task:
+def load(folder: Path, *, test_timeout_s: float = TEST_TIMEOUT_S, limits: Limits | None = None) -> Task:
     """Read a task's folder. Raises FormatError: it is not whole."""
     taskset.must_be_whole(folder)
     return Task(
@@ -156,6 +157,7 @@ def load(folder: Path, *, test_timeout_s: float = TEST_TIMEOUT_S) -> Task:
         gold_patch=(folder / "gold.patch").read_bytes(),
         guards=guards.read(folder),
         test_timeout_s=test_timeout_s,
+        limits=limits or Limits(),
     )
 
 

@@ -171,7 +171,7 @@ class BubblewrapSandbox:
                 raise SandboxUnavailable("the sandbox is closed")
             limits = self._limits
             group = (
-                self._groups.make(memory_bytes=limits.memory_bytes, processes=limits.processes)
+                self._groups.make(memory_bytes=limits.memory_bytes, processes=limits.processes, cpus=limits.cpus)
                 if self._groups
                 else None
             )

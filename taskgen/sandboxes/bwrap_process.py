@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from taskgen import process
 from taskgen.errors import SandboxUnavailable
+from taskgen.sandboxes import seccomp
 from taskgen.sandboxes.cgroup import Cgroup
 
 CHECK_EVERY_S = 0.1
@@ -39,21 +40,31 @@ class BwrapProcess:
         # Options go through a file, so that long values cannot exceed the limit of a command line.
         options_fd = os.memfd_create("bwrap-options")
         self._status, status = os.pipe()
+        filter_fd = _filter()
+        passed = (options_fd, status, *([filter_fd] if filter_fd is not None else []))
         try:
             os.write(options_fd, b"\0".join(os.fsencode(option) for option in options) + b"\0")
             os.lseek(options_fd, 0, os.SEEK_SET)
-            command = ["bwrap", "--args", str(options_fd), "--json-status-fd", str(status), "--", *argv]
-            self.process = process.start(
-                group.wrap(command) if group else command, env=HOST_ENV, pass_fds=(options_fd, status)
-            )
+            seccomp_option = ["--seccomp", str(filter_fd)] if filter_fd is not None else []
+            command = [
+                "bwrap",
+                "--args",
+                str(options_fd),
+                "--json-status-fd",
+                str(status),
+                *seccomp_option,
+                "--",
+                *argv,
+            ]
+            self.process = process.start(group.wrap(command) if group else command, env=HOST_ENV, pass_fds=passed)
         except (OSError, ValueError) as error:
             os.close(self._status)
             if group:
                 group.remove()
             raise SandboxUnavailable(f"cannot start bwrap: {error}", hint="apt-get install bubblewrap") from error
         finally:
-            os.close(options_fd)
-            os.close(status)
+            for handle in passed:
+                os.close(handle)
         self._text = self._first_status()
 
     def _first_status(self) -> bytes:
@@ -122,6 +133,17 @@ class BwrapProcess:
 
     def _ended(self) -> str:
         return f"code {self.process.returncode}"
+
+
+def _filter() -> int | None:
+    """A file with the filter of system calls, for bwrap to read; None where it cannot be made."""
+    compiled = seccomp.program()
+    if compiled is None:
+        return None
+    handle = os.memfd_create("seccomp")
+    os.write(handle, compiled)
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
 
 
 def close_pipes(started: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Control groups: memory and process limits over everything that one ``exec`` starts.
+"""Control groups: limits of memory, processes and processor time over everything that one ``exec`` starts.
 
 Works with version 1 (memory and pids controllers) and version 2 (a subtree that we may write to).
 Where neither can be used, ``find`` returns None and the caller falls back to resource limits.
@@ -23,6 +23,7 @@ PREFIX = "taskgen-"
 REMOVE_WITHIN_S = 5.0
 # bubblewrap itself needs two processes in the group.
 OWN_PROCESSES = 2
+CPU_PERIOD_US = 100_000
 # Enters every group, then becomes the program: "0" names the writing process itself.
 ENTER = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo 0 >"$1" || exit 125; shift; n=$((n-1)); done; exec "$@"'
 
@@ -65,37 +66,44 @@ class Cgroup:
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """Where groups can be made. ``parents`` are one directory a controller, or one for all (version 2)."""
+    """Where groups can be made. ``parents`` are one directory a controller (memory, pids, and cpu if it is there), or
+    one for all (version 2)."""
 
     parents: tuple[Path, ...]
     version: int
 
-    def make(self, *, memory_bytes: int, processes: int) -> Cgroup:
+    def bounds_cpu(self) -> bool:
+        """Whether processor time is bounded, too."""
+        if self.version == 1:
+            return len(self.parents) == 3
+        return "cpu" in (self.parents[0] / "cgroup.subtree_control").read_text().split()
+
+    def make(self, *, memory_bytes: int, processes: int, cpus: float) -> Cgroup:
         """Make a group with these limits. Raises SandboxUnavailable."""
         name = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
         group = Cgroup(tuple(parent / name for parent in self.parents))
         try:
             for directory in group.directories:
                 directory.mkdir()
-            self._limit(group.directories, memory_bytes, processes + OWN_PROCESSES)
+            self._limit(group.directories, memory_bytes, processes + OWN_PROCESSES, int(cpus * CPU_PERIOD_US))
         except OSError as error:
             group.remove()
             raise SandboxUnavailable(f"cannot make a control group: {error}") from error
         return group
 
-    def _limit(self, directories: tuple[Path, ...], memory_bytes: int, processes: int) -> None:
+    def _limit(self, directories: tuple[Path, ...], memory_bytes: int, processes: int, quota_us: int) -> None:
+        settings: list[tuple[Path, object]]
         if self.version == 2:
             (directory,) = directories
             settings = [(directory / "memory.max", memory_bytes), (directory / "pids.max", processes)]
-            swap = (directory / "memory.swap.max", 0)
+            optional = [(directory / "memory.swap.max", 0), (directory / "cpu.max", f"{quota_us} {CPU_PERIOD_US}")]
         else:
-            memory, pids = directories
+            memory, pids, *cpu = directories
             settings = [(memory / "memory.limit_in_bytes", memory_bytes), (pids / "pids.max", processes)]
-            swap = (memory / "memory.memsw.limit_in_bytes", memory_bytes)
-        # Swap accounting may be off in the kernel; the file is missing then.
-        if swap[0].exists():
-            settings.append(swap)
-        for file, value in settings:
+            settings += [(directory / "cpu.cfs_quota_us", quota_us) for directory in cpu]
+            optional = [(memory / "memory.memsw.limit_in_bytes", memory_bytes)]
+        # Swap accounting may be off in the kernel, the cpu controller may not be ours; the files are missing then.
+        for file, value in (*settings, *((file, value) for file, value in optional if file.exists())):
             file.write_text(str(value))
 
     def remove_stale(self) -> None:
@@ -137,6 +145,8 @@ def candidates(mount: Path, membership: str) -> list[Cgroups]:
             found += [Cgroups((p,), 2) for p in ancestors if _delegates(p)]
     if "memory" in own and "pids" in own:
         parents = tuple(_version1(mount / name, own[name]) for name in ("memory", "pids"))
+        if "cpu" in own and os.access(cpu := _version1(mount / "cpu", own["cpu"]), os.W_OK):
+            parents = (*parents, cpu) if (cpu / "cpu.cfs_quota_us").exists() else parents
         if all(os.access(parent, os.W_OK) for parent in parents):
             found.append(Cgroups(parents, 1))
     return found
@@ -158,7 +168,7 @@ def _version1(controller: Path, own: str) -> Path:
 
 def _works(cgroups: Cgroups) -> bool:
     try:
-        group = cgroups.make(memory_bytes=64 << 20, processes=16)
+        group = cgroups.make(memory_bytes=64 << 20, processes=16, cpus=1.0)
     except SandboxUnavailable:
         return False
     try:

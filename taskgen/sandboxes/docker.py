@@ -25,7 +25,7 @@ from docker.errors import ImageNotFound
 from taskgen.errors import SandboxUnavailable
 from taskgen.process import BoundedKeeper
 from taskgen.sandbox import HOME_DIR, UID, WORKSPACE_DIR, Channel, ExecResult, Limits, Location
-from taskgen.sandboxes import mounts
+from taskgen.sandboxes import mounts, seccomp
 from taskgen.sandboxes.common import (
     BASE_ENV,
     DEFAULT_LIMITS,
@@ -47,6 +47,9 @@ MISSING_IMAGE_HINT = "make it: sandbox/make-base-image.sh"
 CA_BUNDLE = "/tmp/.taskgen-ca-certificates.crt"
 # docker-init and the idle process are in the container's count, too.
 OWN_PROCESSES = 2
+CPU_PERIOD_US = 100_000
+#: An engine that takes longer to answer counts as gone.
+API_TIMEOUT_S = 60
 # Images are named by one thread at a time, so that no snapshot replaces another.
 _naming = threading.Lock()
 
@@ -71,7 +74,7 @@ class DockerProvider:
         with self._lock:
             if self._pid != os.getpid():
                 with engine("connect to the Docker engine"):
-                    self._client = docker.from_env(max_pool_size=64)
+                    self._client = docker.from_env(max_pool_size=64, timeout=API_TIMEOUT_S)
                     self._client.ping()
                 weakref.finalize(self, self._client.close)
                 self._pid = os.getpid()
@@ -142,7 +145,9 @@ class DockerSandbox:
             "hostname": "sandbox",
             "network_mode": "bridge" if self._network else "none",
             "cap_drop": ["ALL"],
-            "security_opt": ["no-new-privileges"],
+            "security_opt": ["no-new-privileges", f"seccomp={seccomp.profile()}"],
+            "cpu_period": CPU_PERIOD_US,
+            "cpu_quota": int(self._limits.cpus * CPU_PERIOD_US),
             "pids_limit": self._limits.processes + OWN_PROCESSES,
             "mem_limit": self._limits.memory_bytes,
             "memswap_limit": self._limits.memory_bytes,
