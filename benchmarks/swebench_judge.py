@@ -1,4 +1,4 @@
-"""Judges pytest logs by the functions that ``swebench`` publishes; needs an interpreter that has it. See ``attacks``."""
+"""Judges pytest logs by functions that ``swebench`` publishes; needs an interpreter that has it. See ``attacks``."""
 
 from __future__ import annotations
 

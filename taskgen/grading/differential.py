@@ -73,7 +73,7 @@ class Comparison:
 
 def record(
     session: TestSession, other: TestSession, files: Files, targets: Sequence[Target], run: Mapping[str, Any], *,
-    tests: Sequence[str], modules: Iterable[str], visible: frozenset[str],
+    tests: Sequence[str], hidden: Iterable[str], modules: Iterable[str], visible: frozenset[str],
 ) -> tuple[Differential | None, str]:  # fmt: skip
     """Record the calls that tests make, and the gold code's answers; or None and why there are none.
 
@@ -81,7 +81,7 @@ def record(
         session: on the pristine tree; ``other``: another one on it, with another hash seed.
         files: sources that report their calls (see ``languages.python_recording``), targets by their numbers.
         run: a pytest request's fields: args, select, limits.
-        tests: all test files; they are not there when calls are replayed.
+        tests: all test files. ``hidden``: those of the hidden tests, which are not there when calls are replayed.
         visible: attributes by which objects may be compared.
 
     Raises SandboxUnavailable.
@@ -96,19 +96,20 @@ def record(
     if not cases:
         return None, f"no arguments could be recorded: {lost[0]}" if lost else "the tests call none of it directly"
     asked = Differential(targets=tuple(targets), visible=tuple(sorted(visible)), cases=cases)
-    hidden: Files = dict.fromkeys(tests)
-    first, shown = replay(session, hidden, asked, modules)
+    absent: Files = dict.fromkeys(hidden)
+    first, shown = replay(session, absent, asked, modules)
     asked = replace(asked, visible=tuple(sorted(shown)))
-    second, _ = replay(other, hidden, asked, modules, shift_s=CLOCK_SHIFT_S, seed=1)
+    second, _ = replay(other, absent, asked, modules, shift_s=CLOCK_SHIFT_S, seed=1)
     kept = tuple(
         replace(case, expected=a)
         for case, a, b in zip(cases, first, second, strict=True)
         if a == b and _is_usable(case, a)
     )
     n_recorded = sum(not case.mutated for case in kept)
-    if n_recorded < MIN_RECORDED or len({case.expected for case in kept}) < MIN_ANSWERS:
-        of = sum(not case.mutated for case in cases)
-        return None, f"{n_recorded} of {of} calls have an answer that does not change from run to run; that is too few"
+    if n_recorded < MIN_RECORDED:
+        return None, "too few calls have an answer that is the same in every run"
+    if len({case.expected for case in kept}) < MIN_ANSWERS:
+        return None, "all recorded calls have one answer"
     used = sorted({case.target for case in kept})
     numbers = {old: new for new, old in enumerate(used)}
     return Differential(
@@ -140,7 +141,7 @@ def _bounded(cases: Iterable[Case]) -> tuple[Case, ...]:
 
 
 def _is_usable(case: Case, answer: tuple[str, ...]) -> bool:
-    if any(text.startswith(_NEVER) for text in answer):
+    if not answer or any(text.startswith(_NEVER) for text in answer):
         return False
     # Of an argument that nobody foresaw, a refusal says little: which error it is was hardly specified.
     return not (case.mutated and any(text.startswith("raises ") for text in answer))

@@ -52,7 +52,7 @@ class Protector:
             asked, why, chosen = None, f"recording ended the runner: {error}"[:300], ()
         tried = list(self._mutants(candidate, fail_to_pass))
         alive = [m for m in tried if passes({**self._gold(candidate), m.path: m.source}, fail_to_pass)]
-        unseen = [m for m in alive if asked is None or self._agrees(asked, {m.path: m.source})]
+        unseen = [m for m in alive if asked is None or self._agrees(asked, {m.path: m.source}, fail_to_pass)]
         score = _share(len(tried) - len(alive), len(tried))
         if asked is None and score < MIN_SCORE:
             reason = "hidden tests accept wrong code, and no calls could be recorded"
@@ -91,16 +91,22 @@ class Protector:
             "test_timeout_s": request.test_timeout_s, "run_timeout_s": differential.RUN_TIMEOUT_S,
         }  # fmt: skip
         asked, why = differential.record(
-            self.session, self.other, files,
-            [Target(module=project.sources[d.path].module, name=d.qualified_name) for d in found], run,
-            tests=self.repository.test_files, modules=self._modules(), visible=differential.visible_names(texts),
-        )  # fmt: skip
-        if asked is not None and self._agrees(asked, stubbed(project, candidate.deletion, Stub.NONE)):
+            self.session,
+            self.other,
+            files,
+            [Target(module=project.sources[d.path].module, name=d.qualified_name) for d in found],
+            run,
+            tests=self.repository.test_files,
+            hidden=twins.hidden_files(fail_to_pass),
+            modules=self._modules(),
+            visible=differential.visible_names(texts),
+        )
+        if asked is not None and self._agrees(asked, stubbed(project, candidate.deletion, Stub.NONE), fail_to_pass):
             return None, "the recorded calls do not tell the feature from a stub"
         return asked, why
 
-    def _agrees(self, asked: Differential, files: Mapping[str, bytes | None]) -> bool:
-        hidden: dict[str, bytes | None] = dict.fromkeys(self.repository.test_files)
+    def _agrees(self, asked: Differential, files: Mapping[str, bytes | None], fail_to_pass: frozenset[str]) -> bool:
+        hidden = twins.hidden_files(fail_to_pass)
         try:
             answers, _ = differential.replay(self.session, {**hidden, **files}, asked, self._modules())
         except SessionCrashed:

@@ -86,14 +86,15 @@ class Task:
         return from_patch(self.gold_patch, self.rules).changes
 
     def tree(self, changes: Changed, *, tests: bool) -> bytes:
-        """The workspace with changes, as a tar: with the hidden tests, or without any test."""
+        """The workspace with changes, as a tar: with the hidden tests, or without the files that hold them."""
         entries = {**self.workspace, **{p: e for p, e in changes.items() if e is not None}}
         for path in (p for p, entry in changes.items() if entry is None):
             del entries[path]
         if tests:
             entries |= self.tests
         else:
-            entries = {p: e for p, e in entries.items() if not self.rules.is_test(p)}
+            hidden = {test.split("::")[0] for test in self.fail_to_pass}
+            entries = {p: e for p, e in entries.items() if p not in hidden}
         return archive.pack(entries.values())
 
     def snapshot(self, provider: SandboxProvider, cache: Path) -> str:

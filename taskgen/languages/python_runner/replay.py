@@ -125,7 +125,9 @@ def replay(case: dict[str, Any], target: Target, describer: Describer, timeout_s
 def operate(kind: str, name: str, data: str, target: Target, this: Any, describer: Describer) -> tuple[str, Any]:
     try:
         target.get()
-    except Exception as error:
+    except TooLong:
+        raise
+    except BaseException as error:
         return f"not there: {type(error).__name__}", this
     try:
         args, kwargs = pickle.loads(base64.b64decode(data))
@@ -143,7 +145,9 @@ def operate(kind: str, name: str, data: str, target: Target, this: Any, describe
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
         text = describer.describe(value)
-    except Exception as error:
+    except TooLong:
+        raise
+    except BaseException as error:  # SystemExit is an answer, too
         names = dict.fromkeys(public_name(base) for base in type(error).__mro__[:-2])
         return "raises " + json.dumps(list(names)), this
     # What a call does to its arguments can be seen, too.
