@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_OUT ?= data/demo
 # These share one Docker engine, which the first of them starts; the others run two modules at a time.
-DOCKER_TESTS := tests/test_sandbox_conformance.py tests/test_sandboxes.py tests/test_both_sandboxes.py
+DOCKER_TESTS := tests/test_sandbox_conformance.py tests/test_sandboxes.py tests/test_both_sandboxes.py \
+	tests/test_attack_suite.py
 
 .PHONY: demo test check clean
 .DELETE_ON_ERROR:

@@ -62,6 +62,8 @@ PATTERNS = {
 }
 TEXTS = {"instruction.md": "problem_statement", "gold.patch": "patch", "deletion.patch": "deletion_patch"}
 TASK_FILES = {"task.json", "workspace.tar.zst", "tests.tar.zst", *TEXTS}
+#: The grader's own file, since version 2; what it holds is not part of the contract.
+OPTIONAL_FILES = {"guards.json.zst"}
 LITTER = re.compile(
     r"(^|/)(\.(git|hg|svn|bzr|tox|nox|eggs|venv|cache|hypothesis|coverage|\w+_cache)|__pycache__)(/|$)"
     r"|\.py[co]$|\.(egg|dist)-info(/|$)|^build/(lib|bdist|temp)|^dist/.*\.(whl|gz)$"
@@ -173,7 +175,7 @@ def check_values(row: Row) -> Iterator[str]:
     gain, keep, flaky = (set(s) for s in (row["FAIL_TO_PASS"], row["PASS_TO_PASS"], row["checks"]["flaky"]))
     for good, text in (
         (named, "instance_id is not <repo-slug>__<recipe>-<10 hex digits>"),
-        (row["schema_version"] == 1, "schema_version is not 1"),
+        (row["schema_version"] in (1, 2), "schema_version is not 1 or 2"),
         (is_utc(row["created_at"]), "created_at is not ISO 8601 in UTC"),
         (row["source"]["kind"] in ("git", "sdist", "path"), "source.kind is not git, sdist or path"),
         (gain, "FAIL_TO_PASS is empty"),
@@ -193,7 +195,7 @@ def read_row(folder: Path, table_row: Row | None, violations: list[str]) -> Row:
     files = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if TASK_FILES - files:
         raise ViolationError(f"no file {some(TASK_FILES - files)}")
-    violations += [f"unknown file {name}" for name in files - TASK_FILES]
+    violations += [f"unknown file {name}" for name in files - TASK_FILES - OPTIONAL_FILES]
     try:
         row: Row = json.loads((folder / "task.json").read_bytes())
     except ValueError as error:
