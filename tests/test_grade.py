@@ -128,6 +128,21 @@ def test_the_supervisor_is_out_of_reach(task: Path, build_cache: Path, tmp_path:
     assert found["kind"] == "resolved", found
 
 
+def test_hidden_tests_are_not_beside_their_copies(task: Path, build_cache: Path, tmp_path: Path) -> None:
+    """Code that finds a copy of a test, and the test itself anywhere, could tell what is wrong in the copy."""
+    body = (
+        "import pathlib\n"
+        "    found = [p for root in ('/workspace', '/home', '/tmp') for p in pathlib.Path(root).rglob('test_*.py')]\n"
+        "    names = {p.name for p in found}\n"
+        "    if len(names) > 1 and 'test_areas.py' in names: raise RuntimeError(names)\n"
+        "    if min(width, height) < 0: raise ValueError('no')\n"
+        "    return width * height"
+    )
+    found = verdict(task, patch_for(task, body), build_cache, tmp_path)
+    assert found["kind"] == "resolved", found
+    assert str(found["guards"]["twins"]).startswith("passed")  # type: ignore[index]
+
+
 def test_a_tree_is_graded_as_a_patch_is(task: Path, build_cache: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     for path, content in read_archive(task / "workspace.tar.zst").items():

@@ -85,8 +85,12 @@ class Task:
         """What the gold patch changes."""
         return from_patch(self.gold_patch, self.rules).changes
 
-    def tree(self, changes: Changed, *, tests: bool) -> bytes:
-        """The workspace with changes, as a tar: with the hidden tests, or without the files that hold them."""
+    def tree(self, changes: Changed, *, tests: bool, instead: Mapping[str, bytes | None] | None = None) -> bytes:
+        """The workspace with changes, as a tar: with the hidden tests, or without the files that hold them.
+
+        Args:
+            instead: files that are laid over it at last; None: the file is not there.
+        """
         entries = {**self.workspace, **{p: e for p, e in changes.items() if e is not None}}
         for path in (p for p, entry in changes.items() if entry is None):
             del entries[path]
@@ -95,6 +99,10 @@ class Task:
         else:
             hidden = {test.split("::")[0] for test in self.fail_to_pass}
             entries = {p: e for p, e in entries.items() if p not in hidden}
+        for path, content in (instead or {}).items():
+            entries.pop(path, None)
+            if content is not None:
+                entries[path] = ArchiveEntry(path=path, content=content)
         return archive.pack(entries.values())
 
     def snapshot(self, provider: SandboxProvider, cache: Path) -> str:

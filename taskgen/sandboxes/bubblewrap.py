@@ -223,9 +223,12 @@ class BubblewrapSandbox:
 
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV, cwd: str = WORKSPACE_DIR) -> Channel:
         """Start a program and return a channel to it. Raises SandboxUnavailable."""
-        # The program itself is the namespace's first process. bwrap's own would hold the program's pipes, and could
-        # be read by whatever runs beside it; and nothing in the namespace can kill a first process.
-        start = lambda: self._start(argv, env, cwd, ("--as-pid-1",))  # noqa: E731
+
+        def start() -> BwrapProcess:
+            # The program itself is the namespace's first process. bwrap's own would hold the program's pipes, and
+            # could be read by whatever runs beside it; and nothing in the namespace can kill a first process.
+            return self._start(argv, env, cwd, ("--as-pid-1",))
+
         channel = BwrapChannel(start, self._finish, self._channels.discard)
         self._channels.add(channel)
         return channel
