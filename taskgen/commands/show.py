@@ -49,6 +49,14 @@ def _evidence(row: Mapping[str, Any]) -> RenderableType:
     for name in ("null_fails", "stub_fails", "gold_passes", "tree_restored"):
         table.add_row(name, "yes" if checks[name] else "NO")
     table.add_row("flaky tests set apart", ", ".join(checks["flaky"]) or "none")
+    if checks["n_mutants"] is not None:  # older sets have no guards
+        score = (
+            f"{checks['mutation_score']:.2f} of {checks['n_mutants']} mutants, {checks['guarded_score']:.2f} guarded"
+        )
+        table.add_row("mutation score", score)
+        table.add_row("twins", str(checks["n_twins"]))
+        calls = f"{checks['n_calls']} recorded calls, {checks['n_changed_calls']} changed ones"
+        table.add_row("differential check", checks["not_recorded"] or calls)
     table.add_row("audit", f"{', '.join(audit['detectors'])}; {audit['bytes_scanned']} bytes")
     table.add_row("reward of the thieves", str(audit["thief_reward"]))
     table.add_row("seconds", f"{checks['seconds']:.1f}")
