@@ -195,11 +195,37 @@ def test_import_errors_are_reported_by_module(session: TestSession) -> None:
     assert "nowhere" in found["shapes.areas"]
 
 
-def test_the_session_survives_the_death_of_its_server(session: TestSession) -> None:
+def test_what_runs_cannot_kill_its_server(session: TestSession) -> None:
     kills = "import os, signal\n\n\ndef test_kills():\n    os.kill(os.getppid(), signal.SIGKILL)\n"
-    with pytest.raises(Exception, match="lost"):
-        session.run(RunRequest(files=habits(kills), test_timeout_s=5.0, run_timeout_s=5.0))
+    report = session.run(RunRequest(files=habits(kills), select=frozenset({f"{FILE}::test_kills"})))
+    assert report.outcome(f"{FILE}::test_kills") is Outcome.PASSED
+    assert report.faults == ()
+
+
+def test_the_session_survives_the_death_of_its_sandbox(session: TestSession) -> None:
     assert session.run(RunRequest()).passed()
+    assert session._sandbox is not None
+    session._sandbox.close()
+    assert session.run(RunRequest()).passed()
+
+
+def test_a_report_that_contradicts_itself_says_so(session: TestSession) -> None:
+    """What the runner says (its code, each test once) and how its process ends must agree."""
+    forges = (
+        "import gc\n\n\ndef test_forges():\n"
+        "    reporter = next(o for o in gc.get_objects() if type(o).__name__ == 'Reporter')\n"
+        "    reporter.emit('end', i=0, o='passed', s=0.0, p=False, m='')\n"
+        "    assert False\n"
+    )
+    report = session.run(RunRequest(files=habits(forges), select=frozenset({f"{FILE}::test_forges"})))
+    assert any("reported twice" in fault for fault in report.faults)
+
+
+def test_files_that_must_not_change_are_watched(session: TestSession) -> None:
+    writes = "def test_writes():\n    open('shapes/areas.py', 'a').write('# more')\n    open('new.txt', 'w').close()\n"
+    protect = ("shapes/areas.py", "shapes/__init__.py", FILE)
+    request = RunRequest(files=habits(writes), select=frozenset({f"{FILE}::test_writes"}), protect=protect)
+    assert session.run(request).changed == ("shapes/areas.py",)
 
 
 # -- baselines ---------------------------------------------------------------------------------------
