@@ -30,11 +30,11 @@ MAX_FILES = 2000
 #: A tree may hold what an agent installed or downloaded; past this it is not read any further.
 MAX_TREE_FILES = 200_000
 _HOOKS = re.compile(
-    r"(?i)(?:^|/)(?:conftest|sitecustomize|usercustomize|setup|noxfile|tasks|fabfile|pytest_\w+)\.py$"
-    r"|\.pth$|\.egg-link$|(?:^|/)[^/]+\.(?:dist-info|egg-info|data)(?:/|$)|(?:^|/)__pycache__(?:/|$)"
+    r"(?i)(?:^|/)(?:conftest|sitecustomize|usercustomize)\.py$"
+    r"|\.pth$|\.egg-link$|(?:^|/)[^/]+\.(?:dist-info|egg-info)(?:/|$)|(?:^|/)__pycache__(?:/|$)"
 )
 _CONFIGURATION = re.compile(
-    r"(?i)(?:^|/)(?:\.?pytest\.(?:ini|toml)|tox\.ini|tox\.toml|setup\.cfg|pyproject\.toml|\.coveragerc|noxfile\.py|"
+    r"(?i)(?:^|/)(?:\.?pytest\.(?:ini|toml)|tox\.ini|tox\.toml|setup\.cfg|pyproject\.toml|\.coveragerc|"
     r"makefile|pip\.conf|uv\.toml|pixi\.toml|pdm\.toml)$"
 )
 _UTF8 = {"utf-8", "utf-8-sig"}
@@ -113,6 +113,13 @@ class Rules:
         if package in self.workspace or (path.endswith("/__init__.py") and module in self.workspace):
             return "would take the place of another module of the workspace"
         return ""
+
+
+def package_root(path: str) -> str:
+    """The package's folder, or the single module, that a source file belongs to: what is below it may be changed."""
+    parts = PurePosixPath(path).parts
+    depth = 2 if parts[0] == "src" else 1
+    return "/".join(parts[:depth])
 
 
 def content_problem(entry: ArchiveEntry) -> str:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 
+from taskgen.all_languages import LANGUAGES
 from taskgen.archive import ArchiveEntry
 from taskgen.grading import differential, twins
+from taskgen.grading.intake import Rules, package_root
 from taskgen.guards import Differential, Guards, Target
 from taskgen.languages.python_mutants import Mutant, mutants
 from taskgen.languages.python_recording import instrumented, recordable
@@ -44,6 +46,9 @@ class Protector:
         """The guards of a candidate and its mutation scores; a Rejection if its tests accept wrong code and no other
         check can be made. Raises SandboxUnavailable."""
         repository = self.repository
+        if untaken := self._not_taken(candidate, workspace):
+            reason = "a grader would not take the files of the gold patch"
+            return Rejection(candidate=candidate.instance_id, stage="gold", reason=reason, detail=untaken)
         tests = {path: repository.entries[path].content for path in repository.test_files}
         try:
             asked, why = self._differential(candidate, fail_to_pass, statement, [*tests.values(), *_code(workspace)])
@@ -68,6 +73,17 @@ class Protector:
             n_changed_calls=sum(case.mutated for case in cases),
             not_recorded=why,
         )
+
+    def _not_taken(self, candidate: Candidate, workspace: tuple[ArchiveEntry, ...]) -> str:
+        language = LANGUAGES[self.repository.environment.language]
+        rules = Rules(
+            roots=frozenset(map(package_root, self.repository.survey.project.sources)),
+            suffixes=language.suffixes,
+            is_test=language.is_test_file,
+            workspace={entry.path: entry for entry in workspace},
+        )
+        problems = ((path, rules.problem(path)) for path in sorted(candidate.deletion.files))
+        return "; ".join(f"{path}: {problem}" for path, problem in problems if problem)
 
     def _differential(
         self, candidate: Candidate, fail_to_pass: frozenset[str], statement: str, texts: list[bytes]

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from taskgen import archive, environment, guards, taskset
@@ -18,7 +18,7 @@ from taskgen.archive import ArchiveEntry
 from taskgen.baseline import Suite
 from taskgen.environment import EnvironmentPlan
 from taskgen.errors import FormatError, SourceError
-from taskgen.grading.intake import Changed, Rules, from_patch
+from taskgen.grading.intake import Changed, Rules, from_patch, package_root
 from taskgen.guards import Guards
 from taskgen.patchread import patch_paths
 from taskgen.sandbox import Limits, SandboxProvider
@@ -74,7 +74,7 @@ class Task:
         test_files = frozenset(self.row["test_files"])
         language = LANGUAGES[self.environment.language]
         return Rules(
-            roots=frozenset(map(_root, self.modules)),
+            roots=frozenset(map(package_root, self.modules)),
             suffixes=language.suffixes,
             is_test=lambda path: path in test_files or language.is_test_file(path),
             workspace=self.workspace,
@@ -147,13 +147,6 @@ class _Paths:
 
     def read(self, path: str) -> bytes:
         return self.entries[path].content
-
-
-def _root(path: str) -> str:
-    """The package folder, or the single module, that a source file belongs to: what is below it may be changed."""
-    parts = PurePosixPath(path).parts
-    depth = 2 if parts[0] == "src" else 1
-    return "/".join(parts[:depth])
 
 
 def load(folder: Path, *, test_timeout_s: float = TEST_TIMEOUT_S, limits: Limits | None = None) -> Task:
