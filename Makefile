@@ -20,7 +20,7 @@ demo: $(VENV)/.ready
 	@sandbox/ensure-bubblewrap.sh
 	@rm -rf $(DEMO_OUT)
 	$(BIN)/taskgen doctor
-	$(BIN)/taskgen build --out $(DEMO_OUT) --only inflection --only xmltodict --only boltons --max-tasks 8
+	$(BIN)/taskgen build --out $(DEMO_OUT) --only inflection --only xmltodict --only boltons --max-tasks 5
 	$(BIN)/taskgen show $(DEMO_OUT)
 	@set -e; for task in $$(ls -d $(DEMO_OUT)/tasks/*boltons*feature* | head -1); do \
 		echo "$(BIN)/taskgen grade $$task --gold"; \
