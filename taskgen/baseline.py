@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from taskgen.errors import SourceError
-from taskgen.session import BASE_ARGS, RunRequest, TestSession
+from taskgen.session import RunRequest, TestSession
 from taskgen.types import Baseline, Coverage, Outcome, RunStatus, TestReport
 
 #: A test that takes longer than this is set apart: rollouts and grading would pay for it each time.
@@ -29,10 +29,6 @@ class Suite:
     args: tuple[str, ...]
     test_timeout_s: float = 60.0
     run_timeout_s: float = RUN_TIMEOUT_S
-
-    def runner_args(self) -> tuple[str, ...]:
-        """What the runner is called with, test paths apart."""
-        return (*BASE_ARGS, *self.args)
 
     def request(self, **more: object) -> RunRequest:
         """A run with this suite's options; ``more`` as in RunRequest."""

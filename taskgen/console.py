@@ -166,12 +166,11 @@ def print_attacks(report: AttackReport) -> None:
     out.print(table)
     for attempt in report.broken():
         out.print(f"NOT AS IT MUST BE: {_attempt(attempt)}", markup=False, highlight=False)
-    value = report.as_json()
-    controls = [a for a in report.attempts if not a.number]
-    gold, cheats = sum(a.reward for a in controls), sum(a.reward > 0 for a in report.attempts if a.number)
+    gold = sum(a.reward for a in report.attempts if not a.number)
+    cheats = sum(a.reward > 0 for a in report.attempts if a.number)
     out.print(
-        f"{value['attacks']} attacks on {value['tasks']} tasks: {cheats} earn a reward;"
-        f" gold earns it on {gold:.0f} of {len(controls) // 2} tasks ({report.seconds:.0f} s)"
+        f"{report.n_attacks} attacks on {report.n_tasks} tasks: {cheats} earn a reward;"
+        f" gold earns it on {gold:.0f} of {report.n_tasks} tasks ({report.seconds:.0f} s)"
     )
 
 

@@ -217,8 +217,8 @@ def split_patch(patch: bytes) -> list[PatchSection]:
     Raises:
         FormatError: it is not in the format of ``git diff``, or a part is a submodule or a special file.
     """
-    starts = [at for at, line in _outside_hunks(patch.split(b"\n")) if line.startswith(b"diff --git ")]
     lines = patch.split(b"\n")
+    starts = [at for at, line in _outside_hunks(lines) if line.startswith(b"diff --git ")]
     if not starts or any(line.strip() for line in lines[: starts[0]]):
         raise _broken(f"line 1: expected 'diff --git', found {lines[0][:80]!r}")
     parts = []

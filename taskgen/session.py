@@ -103,24 +103,7 @@ class TestSession:
 
     def run(self, request: RunRequest) -> TestReport:
         """Run tests. Raises SandboxUnavailable, or SessionCrashed if the code under test kills the server."""
-        args = [*BASE_ARGS, *request.args]
-        if request.stop_early:
-            args.append("--maxfail=1")
-        if request.select is not None:
-            args += sorted({test.split("::")[0] for test in request.select})
-        message = {
-            "kind": "pytest",
-            "files": encode_files(request.files),
-            "args": args,
-            "select": None if request.select is None else sorted(request.select),
-            "deselect": sorted(request.deselect),
-            "shuffle": request.shuffle,
-            "coverage": request.coverage,
-            "protect": list(request.protect),
-            "test_timeout_s": request.test_timeout_s,
-            "run_timeout_s": request.run_timeout_s,
-        }
-        events = self.ask(message, request.run_timeout_s)
+        events = self.ask(pytest_message(request), request.run_timeout_s)
         try:
             return _report(events)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -196,6 +179,27 @@ def runner_archive() -> bytes:
     package = Path(cloudpickle.__file__).parent
     files |= {f"cloudpickle/{f.name}": f for f in package.glob("*.py")}
     return archive.pack([ArchiveEntry(path=name, content=f.read_bytes()) for name, f in sorted(files.items())])
+
+
+def pytest_message(request: RunRequest) -> dict[str, Any]:
+    """A run as the server is asked for it."""
+    args = [*BASE_ARGS, *request.args]
+    if request.stop_early:
+        args.append("--maxfail=1")
+    if request.select is not None:
+        args += sorted({test.split("::")[0] for test in request.select})
+    return {
+        "kind": "pytest",
+        "files": encode_files(request.files),
+        "args": args,
+        "select": None if request.select is None else sorted(request.select),
+        "deselect": sorted(request.deselect),
+        "shuffle": request.shuffle,
+        "coverage": request.coverage,
+        "protect": list(request.protect),
+        "test_timeout_s": request.test_timeout_s,
+        "run_timeout_s": request.run_timeout_s,
+    }
 
 
 def encode_files(files: Mapping[str, bytes | None]) -> dict[str, str | None]:

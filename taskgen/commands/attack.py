@@ -68,12 +68,22 @@ class AttackReport:
             if a.reward != float(a.name == GOLD) or a.kind == VerdictKind.INFRA_ERROR.value
         ]  # fmt: skip
 
+    @property
+    def n_tasks(self) -> int:
+        """How many tasks were attacked."""
+        return len({a.task for a in self.attempts})
+
+    @property
+    def n_attacks(self) -> int:
+        """How many attacks could be adapted to some task."""
+        return len({a.number for a in self.attempts if a.number})
+
     def as_json(self) -> dict[str, Any]:
         """The report for programs."""
         return {
             "holds": not self.broken(),
-            "tasks": len({a.task for a in self.attempts}),
-            "attacks": len({a.number for a in self.attempts if a.number}),
+            "tasks": self.n_tasks,
+            "attacks": self.n_attacks,
             "seconds": round(self.seconds, 1),
             "skipped": [{"task": task, "number": number} for task, number in self.skipped],
             "attempts": [asdict(a) for a in self.attempts],

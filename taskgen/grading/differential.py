@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from taskgen.guards import Case, Differential, Target
-from taskgen.session import SessionCrashed, TestSession, encode_files
+from taskgen.session import RunRequest, SessionCrashed, TestSession, encode_files, pytest_message
 
 CASE_TIMEOUT_S = 5.0
 RUN_TIMEOUT_S = 120.0
@@ -72,25 +72,25 @@ class Comparison:
 
 
 def record(
-    session: TestSession, other: TestSession, files: Files, targets: Sequence[Target], run: Mapping[str, Any], *,
+    session: TestSession, other: TestSession, run: RunRequest, targets: Sequence[Target], *,
     tests: Sequence[str], hidden: Iterable[str], modules: Iterable[str], visible: frozenset[str],
 ) -> tuple[Differential | None, str]:  # fmt: skip
     """Record the calls that tests make, and the gold code's answers; or None and why there are none.
 
     Args:
         session: on the pristine tree; ``other``: another one on it, with another hash seed.
-        files: sources that report their calls (see ``languages.python_recording``), targets by their numbers.
-        run: a pytest request's fields: args, select, limits.
+        run: of the hidden tests, on sources that report their calls (see ``languages.python_recording``), targets by
+            their numbers.
         tests: all test files. ``hidden``: those of the hidden tests, which are not there when calls are replayed.
         visible: attributes by which objects may be compared.
 
     Raises SandboxUnavailable.
     """
     message = {
-        **run, "kind": "record", "files": encode_files(files), "tests": list(tests), "seed": 0,
+        **pytest_message(run), "kind": "record", "tests": list(tests), "seed": 0,
         "targets": [{"module": t.module, "name": t.name} for t in targets], "n_mutated": 8 * MAX_MUTATED,
     }  # fmt: skip
-    events = session.ask(message, RUN_TIMEOUT_S)
+    events = session.ask(message, run.run_timeout_s)
     cases = _bounded(_case(e) for e in events if e["e"] == "recorded" and "ops" in e)
     lost = [e["lost"] for e in events if e["e"] == "recorded" and "lost" in e]
     if not cases:

@@ -215,7 +215,8 @@ class _Grader:
         asked = self.task.guards.differential
         if asked is None:
             return _Checked(VerdictKind.RESOLVED, "none")
-        with self._session(self.task.tree(self.changes, tests=False)) as session:
+        tree = self.task.tree(self.changes, tests=False, instead=twins.hidden_files(self.task.fail_to_pass))
+        with self._session(tree) as session:
             answers, _ = differential.replay(session, {}, asked, self.task.modules.values())
         found = differential.compare(asked, answers)
         if found.passes:

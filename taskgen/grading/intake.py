@@ -15,13 +15,14 @@ import tarfile
 import tempfile
 import tokenize
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from taskgen import archive, patches, safepath
 from taskgen.archive import ArchiveEntry
 from taskgen.errors import FormatError
+from taskgen.language import Language
 from taskgen.patchread import patch_paths, split_patch
 
 MAX_FILE_BYTES = 1 << 20
@@ -79,6 +80,24 @@ class Rules:
     is_test: Callable[[str], bool]
     workspace: Mapping[str, ArchiveEntry]
 
+    @classmethod
+    def of(
+        cls,
+        language: Language,
+        *,
+        sources: Iterable[str],
+        test_files: Iterable[str],
+        workspace: Mapping[str, ArchiveEntry],
+    ) -> Rules:
+        """The rules of a task: ``sources`` are the project's source files, those that went included."""
+        listed = frozenset(test_files)
+        return cls(
+            roots=frozenset(map(_package_root, sources)),
+            suffixes=language.suffixes,
+            is_test=lambda path: path in listed or language.is_test_file(path),
+            workspace=workspace,
+        )
+
     def problem(self, path: str) -> str:
         """Why a path may not be changed; '' if it may."""
         if unsafe := safepath.path_problem(path):
@@ -115,7 +134,7 @@ class Rules:
         return ""
 
 
-def package_root(path: str) -> str:
+def _package_root(path: str) -> str:
     """The package's folder, or the single module, that a source file belongs to: what is below it may be changed."""
     parts = PurePosixPath(path).parts
     depth = 2 if parts[0] == "src" else 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 
 from taskgen.all_languages import LANGUAGES
 from taskgen.archive import ArchiveEntry
 from taskgen.grading import differential, twins
-from taskgen.grading.intake import Rules, package_root
+from taskgen.grading.intake import Rules
 from taskgen.guards import Differential, Guards, Target
 from taskgen.languages.python_mutants import Mutant, mutants
 from taskgen.languages.python_recording import instrumented, recordable
@@ -75,11 +75,11 @@ class Protector:
         )
 
     def _not_taken(self, candidate: Candidate, workspace: tuple[ArchiveEntry, ...]) -> str:
-        language = LANGUAGES[self.repository.environment.language]
-        rules = Rules(
-            roots=frozenset(map(package_root, self.repository.survey.project.sources)),
-            suffixes=language.suffixes,
-            is_test=language.is_test_file,
+        repository = self.repository
+        rules = Rules.of(
+            LANGUAGES[repository.environment.language],
+            sources=repository.survey.project.sources,
+            test_files=repository.test_files,
             workspace={entry.path: entry for entry in workspace},
         )
         problems = ((path, rules.problem(path)) for path in sorted(candidate.deletion.files))
@@ -100,18 +100,12 @@ class Protector:
         for number, definition in enumerate(found):
             by_path.setdefault(definition.path, {})[number] = definition
         files = {path: instrumented(project.sources[path], wanted) for path, wanted in by_path.items()}
-        request = suite.request()
-        run = {
-            "args": [*suite.runner_args(), *sorted({test.split("::")[0] for test in fail_to_pass})],
-            "select": sorted(fail_to_pass), "deselect": [], "shuffle": None, "coverage": False,
-            "test_timeout_s": request.test_timeout_s, "run_timeout_s": differential.RUN_TIMEOUT_S,
-        }  # fmt: skip
+        run = replace(suite.request(files=files, select=fail_to_pass), run_timeout_s=differential.RUN_TIMEOUT_S)
         asked, why = differential.record(
             self.session,
             self.other,
-            files,
-            [Target(module=project.sources[d.path].module, name=d.qualified_name) for d in found],
             run,
+            [Target(module=project.sources[d.path].module, name=d.qualified_name) for d in found],
             tests=self.repository.test_files,
             hidden=twins.hidden_files(fail_to_pass),
             modules=self._modules(),

@@ -18,7 +18,7 @@ from taskgen.archive import ArchiveEntry
 from taskgen.baseline import Suite
 from taskgen.environment import EnvironmentPlan
 from taskgen.errors import FormatError, SourceError
-from taskgen.grading.intake import Changed, Rules, from_patch, package_root
+from taskgen.grading.intake import Changed, Rules, from_patch
 from taskgen.guards import Guards
 from taskgen.patchread import patch_paths
 from taskgen.sandbox import Limits, SandboxProvider
@@ -71,14 +71,8 @@ class Task:
     @cached_property
     def rules(self) -> Rules:
         """What of the workspace a solution may change."""
-        test_files = frozenset(self.row["test_files"])
         language = LANGUAGES[self.environment.language]
-        return Rules(
-            roots=frozenset(map(package_root, self.modules)),
-            suffixes=language.suffixes,
-            is_test=lambda path: path in test_files or language.is_test_file(path),
-            workspace=self.workspace,
-        )
+        return Rules.of(language, sources=self.modules, test_files=self.row["test_files"], workspace=self.workspace)
 
     @cached_property
     def gold(self) -> Changed:
@@ -86,9 +80,10 @@ class Task:
         return from_patch(self.gold_patch, self.rules).changes
 
     def tree(self, changes: Changed, *, tests: bool, instead: Mapping[str, bytes | None] | None = None) -> bytes:
-        """The workspace with changes, as a tar: with the hidden tests, or without the files that hold them.
+        """The workspace with changes, as a tar.
 
         Args:
+            tests: put the test files in place, the hidden tests with them.
             instead: files that are laid over it at last; None: the file is not there.
         """
         entries = {**self.workspace, **{p: e for p, e in changes.items() if e is not None}}
@@ -96,9 +91,6 @@ class Task:
             del entries[path]
         if tests:
             entries |= self.tests
-        else:
-            hidden = {test.split("::")[0] for test in self.fail_to_pass}
-            entries = {p: e for p, e in entries.items() if p not in hidden}
         for path, content in (instead or {}).items():
             entries.pop(path, None)
             if content is not None:

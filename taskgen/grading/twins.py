@@ -26,7 +26,7 @@ def make(tests: Mapping[str, bytes], twins: Iterable[Twin]) -> Copies:
 
 
 def hidden_files(tests: Iterable[str]) -> dict[str, None]:
-    """The files of hidden tests, to be absent beside their copies, where they would show what was changed."""
+    """The files of hidden tests, to be absent from where they would show what is right."""
     return dict.fromkeys(test.split("::")[0] for test in tests)
 
 
@@ -53,8 +53,4 @@ def choose(
 def _is_refused(report: TestReport, name: str) -> bool:
     """Whether a copy failed because of what it expects, and not because it cannot run."""
     result = report.results.get(name)
-    return result is not None and result.outcome is Outcome.FAILED and _is_assertion(result.message)
-
-
-def _is_assertion(message: str) -> bool:
-    return message.startswith(_SAYS_NO)
+    return result is not None and result.outcome is Outcome.FAILED and result.message.startswith(_SAYS_NO)

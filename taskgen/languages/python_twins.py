@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from taskgen.languages.python_source import parse
+from taskgen.syntax import Edit, apply_edits
 
 #: Wrong expectations tried a test function; the first assertions are rarely all about something else.
 MAX_VARIANTS = 3
@@ -41,20 +42,13 @@ class Copies:
 
 
 @dataclass(frozen=True, slots=True)
-class _Edit:
-    start: int
-    end: int
-    text: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class _Function:
     """A test function: its bytes with decorators, where its name stands, and the edits that make it wrong."""
 
     start: int
     end: int
     name_at: int
-    variants: tuple[_Edit, ...]
+    variants: tuple[Edit, ...]
 
 
 def make(tests: Mapping[str, bytes], chosen: Iterable[tuple[str, int]]) -> Copies:
@@ -80,8 +74,10 @@ def make(tests: Mapping[str, bytes], chosen: Iterable[tuple[str, int]]) -> Copie
 def expectations(tests: Mapping[str, bytes], ids: Iterable[str]) -> list[tuple[str, int]]:
     """All that ``make`` could change in tests: (test id, number)."""
     found = []
-    parsed = {path: _functions(source) for path, source in tests.items() if path.endswith(".py")}
-    for test in sorted(ids):
+    wanted = sorted(ids)
+    paths = {test.partition("::")[0] for test in wanted}
+    parsed = {path: _functions(tests[path]) for path in paths if path in tests}
+    for test in wanted:
         path, _, rest = test.partition("::")
         function = parsed.get(path, {}).get(rest.split("[")[0])
         found += [(test, i) for i in range(len(function.variants))] if function else []
@@ -126,10 +122,12 @@ def _copy(
                 if number in (-1, of):
                     names[f"{place}::{scope}{name}{_parameters(test)}"] = (test, number)
         line = source.rfind(b"\n", 0, function.start) + 1
-        edits.append(_Edit(function.start, function.end, (b"\n\n" + source[line : function.start]).join(pieces)))
+        edits.append(
+            Edit(start=function.start, end=function.end, text=(b"\n\n" + source[line : function.start]).join(pieces))
+        )
     if not edits:
         return None
-    result = _applied(source, edits)
+    result = apply_edits(source, edits)
     for old, new in classes.items():
         result = re.sub(rb"\b" + old.encode() + rb"\b", new.encode(), result)
     return result, names
@@ -141,17 +139,11 @@ def _parameters(test: str) -> str:
 
 
 def _version(source: bytes, function: _Function, old: str, new: str, number: int) -> bytes:
-    edits = [_Edit(function.name_at, function.name_at + len(old.encode()), new.encode())]
+    edits = [Edit(start=function.name_at, end=function.name_at + len(old.encode()), text=new.encode())]
     if number >= 0:
         edits.append(function.variants[number])
-    shifted = [_Edit(e.start - function.start, e.end - function.start, e.text) for e in edits]
-    return _applied(source[function.start : function.end], shifted)
-
-
-def _applied(source: bytes, edits: Sequence[_Edit]) -> bytes:
-    for edit in sorted(edits, key=lambda e: e.start, reverse=True):
-        source = source[: edit.start] + edit.text + source[edit.end :]
-    return source
+    shifted = [Edit(start=e.start - function.start, end=e.end - function.start, text=e.text) for e in edits]
+    return apply_edits(source[function.start : function.end], shifted)
 
 
 # -- what is in a file -----------------------------------------------------------------------------------
@@ -208,7 +200,7 @@ class _Text:
             tuple(itertools.islice(variants, MAX_VARIANTS)),
         )
 
-    def _wrong(self, node: ast.AST, rng: random.Random) -> Iterator[_Edit]:
+    def _wrong(self, node: ast.AST, rng: random.Random) -> Iterator[Edit]:
         """The edit that makes an assertion expect something else; nothing for what is no assertion."""
         if isinstance(node, ast.Assert):
             yield from self._wrong_test(node.test, rng)
@@ -216,13 +208,13 @@ class _Text:
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if name in _RAISES and node.args:
                 start, end = self.span(node.args[0])
-                yield _Edit(start, end, rng.choice(_OTHER_ERRORS).encode())
+                yield Edit(start=start, end=end, text=rng.choice(_OTHER_ERRORS).encode())
             elif _CALLS.match(name) and node.args:
                 # Most assertions are (actual, expected); some are written the other way round.
                 first, second = node.args[0], node.args[min(1, len(node.args) - 1)]
                 yield from self._wrong_value(first if _calls(second) and not _calls(first) else second, rng)
 
-    def _wrong_test(self, test: ast.expr, rng: random.Random) -> Iterator[_Edit]:
+    def _wrong_test(self, test: ast.expr, rng: random.Random) -> Iterator[Edit]:
         if isinstance(test, ast.Compare):
             right = test.comparators[-1]
             expected_left = isinstance(test.ops[-1], ast.In | ast.NotIn) or (_calls(right) and not _calls(test.left))
@@ -232,18 +224,22 @@ class _Text:
             test = test.operand
         if not isinstance(test, ast.BoolOp):
             start, end = self.span(test)
-            word = repr(secrets_word(rng))
-            yield _Edit(start, end, b"((" + self.source[start:end] + b") == " + word.encode() + b")")
+            word = repr(_word(rng))
+            yield Edit(start=start, end=end, text=b"((" + self.source[start:end] + b") == " + word.encode() + b")")
 
-    def _wrong_value(self, value: ast.expr, rng: random.Random) -> Iterator[_Edit]:
+    def _wrong_value(self, value: ast.expr, rng: random.Random) -> Iterator[Edit]:
         constants = [node for node in _constants(value) if _changed(node.value, rng) is not None]
         start, end = self.span(value)
         if constants:
             chosen = rng.choice(constants)
             start, end = self.span(chosen)
-            yield _Edit(start, end, repr(_changed(chosen.value, rng)).encode())
+            yield Edit(start=start, end=end, text=repr(_changed(chosen.value, rng)).encode())
         elif not isinstance(value, ast.Starred):
-            yield _Edit(start, end, b"(" + self.source[start:end] + b", " + str(rng.randrange(2, 99)).encode() + b")")
+            yield Edit(
+                start=start,
+                end=end,
+                text=b"(" + self.source[start:end] + b", " + str(rng.randrange(2, 99)).encode() + b")",
+            )
 
 
 def _calls(value: ast.expr) -> bool:
@@ -259,7 +255,7 @@ def _constants(value: ast.expr) -> list[ast.Constant]:
     return [c for child in ast.iter_child_nodes(value) if isinstance(child, ast.expr) for c in _constants(child)]
 
 
-def secrets_word(rng: random.Random) -> str:
+def _word(rng: random.Random) -> str:
     """A word as tests use them."""
     return "".join(rng.choice("abcdefghiklmnoprstuvwxy") for _ in range(rng.randrange(3, 8)))
 
@@ -282,7 +278,7 @@ def _changed(value: object, rng: random.Random) -> object:
 def _changed_text(value: str, rng: random.Random) -> str:
     places = [i for i, c in enumerate(value) if c.isalnum() and c.isascii()]
     if not places:
-        return value + secrets_word(rng)
+        return value + _word(rng)
     at = rng.choice(places)
     letters = "0123456789" if value[at].isdigit() else "abcdefghiklmnoprstuvwxy"
     return value[:at] + rng.choice([c for c in letters if c != value[at].lower()]) + value[at + 1 :]

@@ -38,25 +38,19 @@ class BwrapProcess:
         self._reaping = threading.Lock()
         self._reaped = False
         # Options go through a file, so that long values cannot exceed the limit of a command line.
-        options_fd = os.memfd_create("bwrap-options")
+        compiled = seccomp.program()
         self._status, status = os.pipe()
-        filter_fd = _filter()
-        passed = (options_fd, status, *([filter_fd] if filter_fd is not None else []))
+        passed = [status]
         try:
-            os.write(options_fd, b"\0".join(os.fsencode(option) for option in options) + b"\0")
-            os.lseek(options_fd, 0, os.SEEK_SET)
-            seccomp_option = ["--seccomp", str(filter_fd)] if filter_fd is not None else []
-            command = [
-                "bwrap",
-                "--args",
-                str(options_fd),
-                "--json-status-fd",
-                str(status),
-                *seccomp_option,
-                "--",
-                *argv,
-            ]
-            self.process = process.start(group.wrap(command) if group else command, env=HOST_ENV, pass_fds=passed)
+            passed.append(_in_memory(b"\0".join(os.fsencode(option) for option in options) + b"\0"))
+            own = ["--args", str(passed[-1]), "--json-status-fd", str(status)]
+            if compiled is not None:
+                passed.append(_in_memory(compiled))
+                own += ["--seccomp", str(passed[-1])]
+            command = ["bwrap", *own, "--", *argv]
+            self.process = process.start(
+                group.wrap(command) if group else command, env=HOST_ENV, pass_fds=tuple(passed)
+            )
         except (OSError, ValueError) as error:
             os.close(self._status)
             if group:
@@ -135,14 +129,15 @@ class BwrapProcess:
         return f"code {self.process.returncode}"
 
 
-def _filter() -> int | None:
-    """A file with the filter of system calls, for bwrap to read; None where it cannot be made."""
-    compiled = seccomp.program()
-    if compiled is None:
-        return None
-    handle = os.memfd_create("seccomp")
-    os.write(handle, compiled)
-    os.lseek(handle, 0, os.SEEK_SET)
+def _in_memory(data: bytes) -> int:
+    """A file for bwrap to read, as a descriptor at its start."""
+    handle = os.memfd_create("bwrap")
+    try:
+        os.write(handle, data)
+        os.lseek(handle, 0, os.SEEK_SET)
+    except OSError:
+        os.close(handle)
+        raise
     return handle
 
 

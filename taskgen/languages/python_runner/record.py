@@ -17,6 +17,8 @@ import os
 import pickle
 import sys
 import threading
+import types
+from collections.abc import Iterator
 from typing import Any
 
 CALL, CLASS = "_taskgen_call", "_taskgen_class"
@@ -62,6 +64,16 @@ def pickled(value: Any, opaque: tuple[type, ...]) -> bytes:
     return out.getvalue()
 
 
+@contextlib.contextmanager
+def deeper(depth: Any) -> Iterator[None]:
+    """Inside a method of an object: what it calls on itself is its own business."""
+    depth.on = getattr(depth, "on", 0) + 1
+    try:
+        yield
+    finally:
+        depth.on -= 1
+
+
 class Recorder:
     """What was recorded. Target ``i`` is the i-th of the request's list."""
 
@@ -84,22 +96,23 @@ class Recorder:
     def on_call(self, target: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self.is_idle() or len(self.calls[target]) >= MAX_CALLS:
             return
-        self.busy.on = True
-        try:
-            caller = sys._getframe(2).f_code.co_filename
-            data = pickled((args, kwargs), tuple(self.classes))
-        except Unrecordable as error:
-            self.lose(str(error))
-        else:
+        direct = sys._getframe(2).f_code.co_filename in self.tests
+        data = self._pickled(args, kwargs)
+        if data is not None:
             key = hashlib.sha256(data).hexdigest()
-            direct = caller in self.tests
             known = self.calls[target].get(key)
             self.calls[target][key] = (data, direct or (known is not None and known[1]))
+
+    def _pickled(self, args: Any, kwargs: Any) -> bytes | None:
+        """Arguments as bytes, or None, with a note of why not. Whatever pickling calls is not recorded."""
+        self.busy.on = True
+        try:
+            return pickled((args, kwargs), tuple(self.classes))
+        except Unrecordable as error:
+            self.lost[str(error)] = self.lost.get(str(error), 0) + 1
+            return None
         finally:
             self.busy.on = False
-
-    def lose(self, why: str) -> None:
-        self.lost[why] = self.lost.get(why, 0) + 1
 
     # -- classes: the operations on one object, in their order ---------------------------------------
 
@@ -112,7 +125,7 @@ class Recorder:
             if isinstance(value, property) and value.fget is not None:
                 wrapped = self._operation(name, value.fget, "get", depth)
                 self._set(cls, name, property(wrapped, value.fset, value.fdel, value.__doc__))
-            elif type(value) is type(self.on_class.__func__):  # type: ignore[attr-defined]
+            elif type(value) is types.FunctionType:
                 self._set(cls, name, self._operation(name, value, "call", depth))
         first = cls.__init__  # type: ignore[misc]
 
@@ -120,13 +133,9 @@ class Recorder:
         def initialise(this: Any, *args: Any, **kwargs: Any) -> None:
             if type(this) is cls and not getattr(depth, "on", 0):
                 self._begin(target, this, args, kwargs)
-            depth.on = getattr(depth, "on", 0) + 1
-            try:
-                if first is object.__init__:
-                    return
-                first(this, *args, **kwargs)
-            finally:
-                depth.on -= 1
+            if first is not object.__init__:
+                with deeper(depth):
+                    first(this, *args, **kwargs)
 
         self._set(cls, "__init__", initialise)
 
@@ -140,9 +149,9 @@ class Recorder:
     def _begin(self, target: int, this: Any, args: Any, kwargs: Any) -> None:
         if len(self.order) >= MAX_TRACES * len(self.targets) or not self.is_idle():
             return
-        operation = self._pickled("new", "", args, kwargs)
-        if operation is not None:
-            trace = [operation]
+        data = self._pickled(args, kwargs)
+        if data is not None:
+            trace: list[Any] = [("new", "", data)]
             self.traces[id(this)] = [this, trace]  # the object is kept: its id must stay its own
             self.order.append((target, trace))
 
@@ -153,24 +162,13 @@ class Recorder:
             if found is not None and not getattr(depth, "on", 0) and self.is_idle():
                 trace = found[1]
                 if len(trace) < MAX_OPERATIONS and trace[-1] is not None:
-                    trace.append(self._pickled(kind, name, args, kwargs))
-            depth.on = getattr(depth, "on", 0) + 1
-            try:
+                    data = self._pickled(args, kwargs)
+                    # What comes behind an operation that is lost would start from another state.
+                    trace.append(None if data is None else (kind, name, data))
+            with deeper(depth):
                 return function(this, *args, **kwargs)
-            finally:
-                depth.on -= 1
 
         return wrapper
-
-    def _pickled(self, kind: str, name: str, args: Any, kwargs: Any) -> Any:
-        self.busy.on = True
-        try:
-            return kind, name, pickled((args, kwargs), tuple(self.classes))
-        except Unrecordable as error:
-            self.lose(str(error))
-            return None  # what comes behind it would start from another state
-        finally:
-            self.busy.on = False
 
     # -- the result ----------------------------------------------------------------------------------
 
