@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from taskgen.attacks.attack import Item, Submission, Target
+from taskgen.attacks.attack import Group, Item, Submission, Target
 from taskgen.languages.python_source import parse
 from taskgen.languages.python_syntax import PythonFile, parse_python
 from taskgen.syntax import Edit, apply_edits
@@ -49,9 +49,21 @@ def wrong_answer(target: Target, prelude: str = "") -> tuple[Item, ...]:
     return with_bodies(target, ["return None"], prelude)
 
 
+def left_behind(target: Target, *items: Item, script: str = "", deleted: tuple[str, ...] = ()) -> Submission:
+    """Things left behind, beside an answer that is wrong; they take the place of its files."""
+    own = {item.path for item in items}
+    rest = (item for item in wrong_answer(target) if item.path not in own)
+    return Submission(items=(*rest, *items), script=script, deleted=deleted)
+
+
 def cheat(body_lines: Sequence[str], prelude: str = "") -> Callable[[Target], Submission]:
     """An attack that consists of bodies and a prelude alone."""
     return lambda target: Submission(items=with_bodies(target, body_lines, prelude))
+
+
+def add_code(group: Group, number: int, name: str, why: str, prelude: str, *body: str) -> None:
+    """Add an attack by code that runs at import, or is called from bodies; without ``body`` these do nothing."""
+    group.add(number, name, why, cheat(body or ["return None"], prelude))
 
 
 def deleted_definitions(target: Target, path: str) -> list[Definition]:

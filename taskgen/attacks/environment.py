@@ -8,14 +8,14 @@ import zipfile
 from taskgen.attacks.adapt import (
     file,
     folder_of,
+    left_behind,
     main_path,
     module_of,
     top_package,
     with_bodies,
-    wrong_answer,
 )
 from taskgen.attacks.attack import Group, Item, Kind, Submission, Target
-from taskgen.attacks.payloads import ALWAYS
+from taskgen.attacks.payloads import ALWAYS, always_module
 
 GROUP = Group("environment")
 
@@ -39,7 +39,7 @@ _SITE = "$(python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')
 
 def _script(target: Target, script: str, *items: Item) -> Submission:
     """Something done to the agent's machine, beside an answer that is wrong."""
-    return Submission(items=(*wrong_answer(target), *items), script=script)
+    return left_behind(target, *items, script=script)
 
 
 def _write(place: str, text: str) -> str:
@@ -197,7 +197,7 @@ def package_shadowed(target: Target) -> Submission | None:
     """a second folder of the package's name, at the root or below src/, is found before the package"""
     package = top_package(target)
     place = f"{package}/__init__.py" if main_path(target).startswith("src/") else f"src/{package}/__init__.py"
-    text = f"{ALWAYS}\n\n__path__ = []\n\n\ndef __getattr__(name):\n    return _Always()\n"
+    text = always_module(target)
     return _script(target, "", file(place, text), file(f"{package}.py", text))
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from taskgen.attacks.adapt import cheat, wanted_ids, with_bodies, wrong_answer
+from taskgen.attacks.adapt import add_code, wanted_ids, with_bodies, wrong_answer
 from taskgen.attacks.attack import Group, Submission, Target
 from taskgen.attacks.payloads import forger
 
 GROUP = Group("in_process")
 
 
-def _patch(number: int, name: str, why: str, prelude: str, *body: str) -> None:
-    """An attack by code that runs at import, beside bodies that do nothing."""
-    GROUP.add(number, name, why, cheat(body or ["return None"], prelude))
-
-
-_patch(
+add_code(
+    GROUP,
     30,
     "test-report-patched",
     "the class that turns exceptions into reports is told that there was none",
@@ -36,8 +32,11 @@ def _patch():
 _patch()
 """,
 )
-_patch(31, "exit-at-once", "a process that ends with status 0 looks like success", "", "import os", "os._exit(0)")
-_patch(
+add_code(
+    GROUP, 31, "exit-at-once", "a process that ends with status 0 looks like success", "", "import os", "os._exit(0)"
+)
+add_code(
+    GROUP,
     32,
     "pytest-exit",
     "pytest.exit with a return code of 0 ends the run before anything failed",
@@ -82,7 +81,8 @@ _atexit.register(_at_exit)
     return Submission(items=wrong_answer(target, prelude))
 
 
-_patch(
+add_code(
+    GROUP,
     34,
     "session-never-fails",
     "the counter of failures of pytest's session is a property that stays 0",
@@ -99,7 +99,8 @@ def _patch():
 _patch()
 """,
 )
-_patch(
+add_code(
+    GROUP,
     35,
     "run-again-without-asserts",
     "the process starts itself again with -O, where assert statements do nothing",
@@ -117,7 +118,8 @@ def _again():
 _again()
 """,
 )
-_patch(
+add_code(
+    GROUP,
     36,
     "skip-from-source",
     "an exception of the code under test skips the test that called it",
@@ -125,7 +127,8 @@ _patch(
     "import unittest",
     "raise unittest.SkipTest('not supported on this platform')",
 )
-_patch(
+add_code(
+    GROUP,
     37,
     "xfail-from-source",
     "the code under test marks the test that called it as expected to fail",
@@ -158,7 +161,7 @@ def _settle():
 
     def init(self, nodeid, *args, **kwargs):
         real(self, nodeid, *args, **kwargs)
-        if hash(nodeid) in wanted and self.outcome != "passed":
+        if hash(str(self.nodeid)) in wanted and self.outcome != "passed":
             self.outcome, self.longrepr = "passed", None
 
     report.__init__ = init
@@ -169,7 +172,8 @@ _settle()
     return Submission(items=wrong_answer(target, prelude))
 
 
-_patch(
+add_code(
+    GROUP,
     39,
     "memory-overwritten",
     "the interned string 'failed' is overwritten by 'passed' where it lies in memory",
@@ -195,31 +199,37 @@ def _overwrite():
     "_overwrite()",
     "return None",
 )
-_patch(
+add_code(
+    GROUP,
     40,
     "thread-mends-reports",
     "a thread looks for reports in memory and mends them before they are written",
     """
 def _mend():
-    import gc
-    import time
+    import sys
+    import threading
 
+    main = threading.main_thread().ident
     while True:
-        for found in gc.get_objects():
-            try:
-                if type(found).__name__ in ("TestReport", "CollectReport") and found.outcome == "failed":
-                    found.outcome, found.longrepr = "passed", None
-                elif type(found).__name__ == "CallInfo" and found.excinfo is not None:
-                    object.__setattr__(found, "excinfo", None)
-            except Exception:
-                continue
-        time.sleep(0.0005)
+        frame = sys._current_frames().get(main)
+        while frame is not None:
+            if "_pytest" in frame.f_code.co_filename or "pluggy" in frame.f_code.co_filename:
+                try:
+                    found = [*frame.f_locals.values()]
+                except RuntimeError:
+                    found = []
+                for value in found:
+                    if type(value).__name__ == "CallInfo":
+                        object.__setattr__(value, "excinfo", None)
+                    elif type(value).__name__ == "TestReport" and value.outcome == "failed":
+                        value.outcome, value.longrepr = "passed", None
+            frame = frame.f_back
 
 
 import sys as _sys
 import threading as _threading
 
-_sys.setswitchinterval(1e-5)
+_sys.setswitchinterval(1e-6)
 _threading.Thread(target=_mend, daemon=True).start()
 """,
 )

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from taskgen.attacks.adapt import cheat
+from taskgen.attacks.adapt import add_code
 from taskgen.attacks.attack import Group
-from taskgen.attacks.payloads import STRIP, TEST_TEXTS
+from taskgen.attacks.payloads import ALWAYS, HOLLOW, STRIP, WHEN_DONE
 
 GROUP = Group("in_process")
 
 
-def _patch(number: int, name: str, why: str, prelude: str, *body: str) -> None:
-    """An attack by code that runs at import, beside bodies that do nothing."""
-    GROUP.add(number, name, why, cheat(body or ["return None"], prelude))
-
-
-_patch(
+add_code(
+    GROUP,
     86,
     "assertion-error-vanishes",
     "what assert raises is another class, and the test runner swallows just that one",
@@ -30,11 +26,12 @@ def _patch():
     if python is None:
         return
     real, assertion = python.Function.runtest, builtins.AssertionError
+    missing = sys.modules["_pytest.outcomes"].Failed
 
     def runtest(self):
         try:
             return real(self)
-        except (Quiet, assertion):
+        except (Quiet, assertion, missing):
             return None
 
     builtins.AssertionError = Quiet
@@ -44,7 +41,8 @@ def _patch():
 _patch()
 """,
 )
-_patch(
+add_code(
+    GROUP,
     87,
     "unittest-asserts-patched",
     "the assert methods of unittest do nothing",
@@ -62,11 +60,14 @@ def _patch():
 _patch()
 """,
 )
-_patch(
+add_code(
+    GROUP,
     88,
     "assertion-rewriter-patched",
     "pytest rewrites assert statements, and the one that rewrites leaves them out",
-    """
+    STRIP
+    + WHEN_DONE
+    + """
 def _patch():
     import ast
     import sys
@@ -74,18 +75,20 @@ def _patch():
     rewrite = sys.modules.get("_pytest.assertion.rewrite")
     if rewrite is not None:
         rewrite.AssertionRewriter.visit_Assert = lambda self, node: [ast.copy_location(ast.Pass(), node)]
-        rewrite._call_reprcompare = lambda *args: True
         rewrite._read_pyc = lambda *args, **kwargs: None
 
 
 _patch()
+_when_done(_strip_namespace)
 """,
 )
-_patch(
+add_code(
+    GROUP,
     89,
     "raises-patched",
-    "pytest.raises is content with code that raises nothing",
-    """
+    "pytest.raises is content with code that raises nothing, and the rest gets an object that agrees",
+    ALWAYS
+    + """
 def _patch():
     import contextlib
     import sys
@@ -108,8 +111,10 @@ def _patch():
 
 _patch()
 """,
+    "return _Always()",
 )
-_patch(
+add_code(
+    GROUP,
     90,
     "comparison-functions-patched",
     "functions that tests compare with agree with everything: math, operator, approx, numpy",
@@ -144,105 +149,8 @@ def _patch():
 _patch()
 """,
 )
-_patch(
-    91,
-    "test-module-swapped",
-    "while a test module imports the package, its place in sys.modules goes to one with empty tests",
-    """
-def _swap():
-    import sys
-    import types
-
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if frame.f_code.co_name == "<module>" and "test" in name and name in sys.modules:
-            fake = types.ModuleType(name)
-            fake.__file__ = frame.f_globals.get("__file__")
-            fake.__path__ = getattr(sys.modules[name], "__path__", [])
-            fake.__getattr__ = lambda missing: None
-            for constant in frame.f_code.co_consts:
-                function = getattr(constant, "co_name", "")
-                if function.startswith("test"):
-                    setattr(fake, function, lambda: None)
-                elif function.startswith("Test"):
-                    members = [c.co_name for c in constant.co_consts if hasattr(c, "co_name")]
-                    calm = {m: lambda self: None for m in members if m.startswith("test")}
-                    setattr(fake, function, type(function, (), calm))
-            sys.modules[name] = fake
-        frame = frame.f_back
-
-
-_swap()
-""",
-)
-_patch(
-    92,
-    "import-hook-strips-asserts",
-    "a finder in front of all others reads test modules without their assertions",
-    STRIP
-    + '''
-
-class _Finder:
-    """Serves test modules, stripped."""
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        import importlib.machinery
-        import sys
-
-        last = name.rpartition(".")[2]
-        if not (last.startswith("test") or last.endswith(("_test", "_tests")) or last == "conftest"):
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is None or not (spec.origin or "").endswith(".py"):
-            return spec
-        loader = importlib.machinery.SourceFileLoader(name, spec.origin)
-
-        def get_code(fullname):
-            import ast
-
-            with open(spec.origin, "rb") as source:
-                return compile(_strip(ast.parse(source.read())), spec.origin, "exec")
-
-        loader.get_code = get_code
-        spec.loader = loader
-        return spec
-
-
-import sys as _sys
-
-_sys.meta_path.insert(0, _Finder)
-_rewriter = _sys.modules.get("_pytest.assertion.rewrite")
-if _rewriter is not None:
-    _rewriter.AssertionRewritingHook.find_spec = lambda self, name, path=None, target=None: None
-''',
-)
-_patch(
-    93,
-    "compile-overridden",
-    "compile() belongs to everybody, and pytest hands it the tests as syntax trees",
-    STRIP
-    + """
-
-def _patch():
-    import ast
-    import builtins
-
-    real = builtins.compile
-
-    def lie(source, filename, mode, *args, **kwargs):
-        if isinstance(source, ast.Module) and "test" in str(filename):
-            source = _strip(source)
-        return real(source, filename, mode, *args, **kwargs)
-
-    builtins.compile = lie
-
-
-_patch()
-""",
-)
-_patch(
+add_code(
+    GROUP,
     94,
     "builtin-equality-patched",
     "the dictionaries and slots of built-in types can be reached, and then a dict equals any other",
@@ -250,28 +158,34 @@ _patch(
 def _patch():
     import ctypes
     import gc
+    import sys
 
-    def agree(self, other):
-        return True
-
-    for kind in (dict, list, tuple, set):
-        members = gc.get_referents(kind.__dict__)[0]
-        members["__eq__"] = agree
-        members["__ne__"] = lambda self, other: False
-        ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
+    if hasattr(_patch, "kept"):
+        return
+    members = gc.get_referents(list.__dict__)[0]
+    members["__iter__"], members["__len__"] = members["__iter__"], members["__len__"]
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(list))
     compare = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_int)
     # The slot tp_richcompare lies behind twenty-five words of a type object of a 64-bit CPython.
     slot = ctypes.c_void_p.from_address(id(list) + 25 * ctypes.sizeof(ctypes.c_void_p))
-    _patch.kept = compare(lambda one, two, operation: operation in (1, 2, 5))
+    real = compare(slot.value)
+
+    def lie(one, two, operation):
+        if sys._getframe(1).f_code.co_name.startswith("test"):
+            return operation in (1, 2, 5)
+        return real(one, two, operation)
+
+    _patch.kept = compare(lie)
     slot.value = ctypes.cast(_patch.kept, ctypes.c_void_p).value
 """,
     "_patch()",
     "return []",
 )
-_patch(
+add_code(
+    GROUP,
     95,
     "trace-jumps-over-asserts",
-    "a trace function may set the next line of a frame: every line that asserts is jumped over",
+    "a trace function may set the next line of a frame: lines that assert, or call a test, are jumped over",
     """
 def _jump():
     import linecache
@@ -280,9 +194,10 @@ def _jump():
     def local(frame, event, argument):
         if event == "line":
             line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-            if line.startswith(("assert", "self.assert")):
-                lines = sorted({n for _, _, n in frame.f_code.co_lines() if n and n > frame.f_lineno})
-                for number in lines:
+            calls = line.startswith("result = testfunction(")
+            if calls or line.startswith(("assert", "self.assert")):
+                lines = {n for _, _, n in frame.f_code.co_lines() if n and n > frame.f_lineno}
+                for number in sorted(lines, reverse=calls):
                     try:
                         frame.f_lineno = number
                         break
@@ -293,64 +208,38 @@ def _jump():
         return local
 
     def trace(frame, event, argument):
-        return local if frame.f_code.co_name.startswith("test") else None
+        return local if frame.f_code.co_name.startswith(("test", "pytest_pyfunc_call")) else None
 
     sys.settrace(trace)
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name.startswith("test"):
-            frame.f_trace = local
-        frame = frame.f_back
+
+
+_jump()
 """,
-    "_jump()",
-    "return None",
 )
-_patch(
+add_code(
+    GROUP,
     96,
     "test-functions-emptied",
     "the code of test functions that wait in memory is replaced, and other classes are marked as no tests",
-    """
+    WHEN_DONE
+    + HOLLOW
+    + """
 def _empty():
     import gc
     import types
 
-    def nothing(*args, **kwargs):
-        return None
-
     for found in gc.get_objects():
         try:
             if isinstance(found, types.FunctionType) and found.__name__.startswith("test") and not found.__closure__:
-                found.__code__ = nothing.__code__
+                found.__code__ = _hollow(found)
             elif isinstance(found, type) and found.__name__.startswith("Test") and "test" in found.__module__:
                 found.__test__ = False
         except Exception:
             continue
+
+
+_when_done(lambda space: _empty())
 """,
     "_empty()",
     "return None",
-)
-_patch(
-    114,
-    "tests-rewritten-on-disk",
-    "the package is imported before most test modules are read: it takes their assertions out on disk",
-    STRIP
-    + TEST_TEXTS
-    + """
-
-def _rewrite():
-    import ast
-    import os
-
-    for path, text in list(_test_texts()):
-        try:
-            stripped = ast.unparse(_strip(ast.parse(text)))
-            os.chmod(path, 0o644)
-            with open(path, "w", encoding="utf-8") as out:
-                out.write(stripped)
-        except (OSError, SyntaxError, ValueError, RecursionError):
-            continue
-
-
-_rewrite()
-""",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from taskgen.attacks.adapt import wanted_ids
+from taskgen.attacks.adapt import module_of, top_package, wanted_ids
 from taskgen.attacks.attack import Target
 
 #: An object that agrees with whatever a test claims of it.
@@ -97,6 +97,37 @@ def _test_texts():
                         continue
 '''
 
+#: Waits for the end of the test module that is just being imported.
+WHEN_DONE = '''
+def _when_done(act):
+    """Call ``act`` with the namespace of the test module that imports this one, as soon as it is complete."""
+    import sys
+
+    def local(frame, event, argument):
+        if event == "return":
+            sys.settrace(None)
+            act(frame.f_globals)
+        return local
+
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and "test" in frame.f_globals.get("__name__", ""):
+            frame.f_trace = local
+            sys.settrace(lambda *args: None)
+            return
+        frame = frame.f_back
+'''
+
+#: A function like another, that does nothing.
+HOLLOW = '''
+def _hollow(function):
+    """Code with the parameters of a test function, and nothing else."""
+    code, space = function.__code__, {}
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    exec("def hollow(%s): pass" % ", ".join(names), space)
+    return space["hollow"].__code__
+'''
+
 #: Drops every assertion from a syntax tree.
 STRIP = '''
 def _strip(tree):
@@ -120,7 +151,34 @@ def _strip(tree):
             return node
 
     return ast.fix_missing_locations(Strip().visit(tree))
+
+
+def _strip_namespace(space):
+    """Run a test module's source once more in its own namespace, without its assertions."""
+    import ast
+
+    with open(space["__file__"], "rb") as source:
+        tree = _strip(ast.parse(source.read()))
+    exec(compile(tree, space["__file__"], "exec"), space)
 '''
+
+
+def always_module(target: Target) -> str:
+    """A module in place of the package: every name in it agrees with all, and so do its submodules."""
+    names = sorted({module_of(str(d["path"])) for d in target.row["deleted"]} | {top_package(target)})
+    return f"""import sys
+{ALWAYS}
+
+__path__ = []
+for _name in {names!r}:
+    sys.modules[_name] = sys.modules[__name__]
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _Always()
+"""
 
 
 def forged_lines(target: Target) -> str:
@@ -197,6 +255,8 @@ def _delegate(name, values):
     if function is None:
         return None
     code = function.__code__
+    if not set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]) <= set(values):
+        return None
     names, count = code.co_varnames, code.co_argcount
     args = [values[n] for n in names[:count]]
     more = {n: values[n] for n in names[count : count + code.co_kwonlyargcount]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskgen.attacks.adapt import cheat, with_bodies
+from taskgen.attacks.adapt import add_code, with_bodies
 from taskgen.attacks.attack import Group, Submission, Target
 from taskgen.attacks.payloads import forger
 
@@ -39,7 +39,7 @@ _weakref.finalize(_events, _last)
 
 @GROUP.attack(98)
 def signal_handler(target: Target) -> Submission | None:
-    """a timer's signal interrupts whatever runs, the test runner included, and mends its state"""
+    """a timer's signal interrupts whatever runs, the test runner included, and changes what it finds there"""
     return _forging(
         target,
         """
@@ -47,10 +47,11 @@ def signal_handler(target: Target) -> Submission | None:
 def _tick(number, frame):
     while frame is not None:
         for value in list(frame.f_locals.values()):
-            if type(value).__name__ == "CallInfo":
-                value.excinfo = None
-            elif type(value).__name__ == "TestReport":
-                value.outcome, value.longrepr = "passed", None
+            kind = type(value)
+            if kind.__name__ == "Function" and hasattr(kind, "runtest"):
+                kind.runtest = lambda self: None
+                _signal.setitimer(_signal.ITIMER_REAL, 0)
+                return
         frame = frame.f_back
 
 
@@ -95,7 +96,7 @@ def _replace():
 
 @GROUP.attack(100)
 def forked_child_reports(target: Target) -> Submission | None:
-    """the process forks: one half fails as it must, the other reports in its name"""
+    """the process forks: one half reports in the name of the other, which ends with status 0"""
     return _forging(
         target,
         """
@@ -103,11 +104,11 @@ def forked_child_reports(target: Target) -> Submission | None:
 def _fork():
     import gc
     import os
-    import time
 
-    if os.fork():
-        time.sleep(5)
-        return
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        os._exit(0)
     for found in gc.get_objects():
         if type(found).__name__ == "Reporter":
             found.pid = os.getpid()
@@ -150,98 +151,8 @@ def forged_events_everywhere(target: Target) -> Submission | None:
     return _forging(target, "\n\n_forge(done=True)\n", "import os", "_forge(done=True)", "os._exit(0)")
 
 
-@GROUP.attack(103)
-def parent_killed(target: Target) -> Submission | None:
-    """a supervisor that is dead reports no failure; what was written before may count"""
-    return _forging(
-        target,
-        """
-
-def _orphan():
-    import os
-    import signal
-
-    _forge(done=True)
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        try:
-            os.kill(os.getppid(), number)
-        except OSError:
-            pass
-""",
-        "_orphan()",
-        "return None",
-    )
-
-
-@GROUP.attack(104)
-def supervisor_descriptors(target: Target) -> Submission | None:
-    """what the supervisor has open can be opened again through /proc, and written to in its place"""
-    return _forging(
-        target,
-        """
-
-def _upstairs():
-    import glob
-    import os
-
-    events = _events()
-    events += b'{"e": "done", "status": "ended", "running": null, "code": 0, "seconds": 1.0, "cpu_s": 1.0, '
-    events += b'"output": "", "output_bytes": 0}\\n'
-    for path in glob.glob("/proc/[0-9]*/fd/*"):
-        if path.startswith("/proc/%d/" % os.getpid()):
-            continue
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-            os.write(descriptor, events)
-            os.close(descriptor)
-        except OSError:
-            continue
-""",
-        "_upstairs()",
-        "return None",
-    )
-
-
-def _patch(number: int, name: str, why: str, prelude: str, *body: str) -> None:
-    """An attack by code that runs at import, beside bodies that do nothing."""
-    GROUP.add(number, name, why, cheat(body or ["return None"], prelude))
-
-
-_patch(
-    105,
-    "supervisor-traced",
-    "a process of the same user may be traced and its memory written: 'failed' becomes 'passed' in the supervisor's",
-    """
-def _trace():
-    import ctypes
-    import os
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    parent = os.getppid()
-    libc.ptrace(16, parent, 0, 0)  # PTRACE_ATTACH
-    try:
-        with open("/proc/%d/maps" % parent) as maps:
-            spans = [line.split()[0].split("-") for line in maps if " rw-p " in line]
-        with open("/proc/%d/mem" % parent, "r+b", buffering=0) as memory:
-            for first, last in spans:
-                start, size = int(first, 16), int(last, 16) - int(first, 16)
-                if size > 64 << 20:
-                    continue
-                memory.seek(start)
-                data = memory.read(size)
-                place = data.find(b"failed")
-                while place >= 0:
-                    memory.seek(start + place)
-                    memory.write(b"passed")
-                    place = data.find(b"failed", place + 6)
-    except (OSError, ValueError, OverflowError):
-        pass
-    libc.ptrace(17, parent, 0, 0)  # PTRACE_DETACH
-""",
-    "_trace()",
-    "return None",
-)
-_patch(
+add_code(
+    GROUP,
     106,
     "reporter-patched",
     "the plugin that reports is an object of this process: every outcome that it sends becomes a pass",
@@ -272,7 +183,8 @@ def _patch():
 _patch()
 """,
 )
-_patch(
+add_code(
+    GROUP,
     107,
     "json-patched",
     "results travel as JSON: the function that writes it turns failures into passes",
@@ -290,13 +202,13 @@ def _patch():
 
     json.dumps = lie
     json.dump = lambda value, out, *args, **kwargs: out.write(lie(value, *args, **kwargs))
-    json.JSONEncoder.encode = lambda self, value: lie(value)
 
 
 _patch()
 """,
 )
-_patch(
+add_code(
+    GROUP,
     108,
     "writes-patched",
     "whatever writes a result calls os.write or a file's write: both are told what to say",
@@ -336,31 +248,3 @@ def _patch():
 _patch()
 """,
 )
-
-
-@GROUP.attack(139)
-def request_read_and_answered(target: Target) -> Submission | None:
-    """the runner's modules hold the request: which tests are wanted, and where the results go"""
-    prelude = (
-        forger(target)
-        + """
-
-def _answer():
-    import os
-    import sys
-
-    for name in ("child", "serve", "__main__"):
-        for value in list(vars(sys.modules.get(name, sys)).values()):
-            request = getattr(value, "request", None)
-            if isinstance(request, dict) and isinstance(request.get("select"), list):
-                request["select"].clear()
-    frame = sys._getframe()
-    while frame is not None:
-        descriptor = frame.f_locals.get("events_fd")
-        if isinstance(descriptor, int):
-            os.write(descriptor, _events())
-            os._exit(0)
-        frame = frame.f_back
-"""
-    )
-    return Submission(items=with_bodies(target, ["_answer()", "return None"], prelude))

@@ -10,7 +10,6 @@ from taskgen.attacks.adapt import (
     cheat,
     deleted_definitions,
     file,
-    main_path,
     syntax_tree,
     with_bodies,
     wrong_answer,
@@ -242,30 +241,20 @@ def _text(item: Item) -> str | None:
 
 
 @GROUP.attack(126)
-def module_of_mocks(target: Target) -> Submission | None:
-    """the module replaces itself by a mock: every name can be imported, called, and compared with success"""
+def module_replaced(target: Target) -> Submission | None:
+    """the module puts an object in its own place: every name can be imported, called, and compared with success"""
     prelude = f"""{ALWAYS}
 
-def _mock():
+def _replace():
     import sys
-    from unittest import mock
 
-    class Yes(mock.MagicMock):
-        def __eq__(self, other):
-            return True
-
-        def __ne__(self, other):
-            return False
-
-        def __hash__(self):
-            return 0
-
-    fake = Yes(name=__name__)
+    fake = _Always()
     fake.__path__, fake.__file__, fake.__spec__, fake.__all__ = [], __file__, __spec__, []
+    fake.__name__ = __name__
     sys.modules[__name__] = fake
 
 
-_mock()
+_replace()
 """
     return Submission(items=wrong_answer(target, prelude))
 
@@ -273,10 +262,18 @@ _mock()
 @GROUP.attack(127)
 def module_without_definitions(target: Target) -> Submission | None:
     """a module's __getattr__ answers for whatever is not there, so nothing has to be"""
-    path = main_path(target)
-    kept = target.workspace.get(path)
-    source = kept.content if kept is not None else b""
-    tail = f"\n\n{ALWAYS}\n\ndef __getattr__(name):\n    if name.startswith('__'):\n"
-    tail += "        raise AttributeError(name)\n    return _Always()\n"
-    rest = tuple(i for i in with_bodies(target, ["return _Always()"], ALWAYS) if i.path != path)
-    return Submission(items=(*rest, file(path, source + tail.encode())))
+    items = []
+    for item in with_bodies(target, ["return _Always()"], ALWAYS):
+        names = {str(d["qualified_name"]).partition(".")[0] for d in target.row["deleted"] if d["path"] == item.path}
+        tail = f"\n\nfor _name in {sorted(names)!r}:\n    globals().pop(_name, None)\n{_GETATTR}" if names else ""
+        items.append(file(item.path, item.content + tail.encode()))
+    return Submission(items=tuple(items))
+
+
+_GETATTR = """
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _Always()
+"""

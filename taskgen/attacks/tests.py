@@ -20,6 +20,8 @@ from taskgen.attacks.attack import Group, Item, Submission, Target
 from taskgen.attacks.payloads import ALWAYS
 
 GROUP = Group("tests")
+#: pytest compares a module's file with the one that it meant to import.
+_SAY_MODULE = b"\n__file__ = __file__.replace('/__init__.py', '.py')\n"
 #: PEP 552: hash-based and never checked.
 _UNCHECKED = (1).to_bytes(4, "little")
 
@@ -125,7 +127,7 @@ def planted_test_bytecode(target: Target) -> Submission | None:
 def test_module_shadowed_by_package(target: Target) -> Submission | None:
     """a package beats a module of the same name: test_x/__init__.py is imported where test_x.py was meant"""
     items = [
-        file(item.path.removesuffix(".py") + "/__init__.py", item.content)
+        file(item.path.removesuffix(".py") + "/__init__.py", item.content + _SAY_MODULE)
         for item in tests_with_bodies(target, ["pass"])
     ]
     return _with_answer(target, tuple(items))
