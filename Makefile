@@ -13,7 +13,7 @@ DOCKER_TESTS := tests/test_sandbox_conformance.py tests/test_sandboxes.py tests/
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("taskgen needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -qq -e '.[dev]'
+	$(BIN)/python -m pip install -qq -e '.[dev,train]'
 	@touch $@
 
 demo: $(VENV)/.ready
@@ -37,8 +37,8 @@ test: $(VENV)/.ready
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check taskgen tests benchmarks
-	$(BIN)/mypy taskgen
+	$(BIN)/ruff format --check taskgen trainer tests benchmarks
+	$(BIN)/mypy taskgen trainer
 	$(BIN)/lint-imports
 
 clean:
