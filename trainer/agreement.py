@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trainer.collectives import naming
+
 
 class PlanMismatch(ValueError):
     """Ranks that share a parameter describe it differently."""
@@ -67,7 +69,8 @@ def refuse_non_finite(gradients: Mapping[str, Tensor], group: dist.ProcessGroup 
     bad = _non_finite(gradients)
     flag = torch.tensor(float(len(bad)), device=device)
     if dist.is_initialized():
-        dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
+        with naming("all-reduce of whether all gradients are finite"):
+            dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
     if flag.item() == 0:
         return
     found = _gathered(bad, group) if dist.is_initialized() else {0: bad}
@@ -93,5 +96,6 @@ def _gathered(mine: T, group: dist.ProcessGroup | None) -> dict[int, T]:
     """Everybody's object by global rank."""
     ranks: Sequence[int] = dist.get_process_group_ranks(group or dist.group.WORLD)
     objects: list[T | None] = [None] * len(ranks)
-    dist.all_gather_object(objects, mine, group=group)
+    with naming("all-gather of what ranks have to agree on"):
+        dist.all_gather_object(objects, mine, group=group)
     return dict(zip(ranks, objects, strict=True))  # type: ignore[arg-type]

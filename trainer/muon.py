@@ -28,15 +28,12 @@ from torch.distributed.tensor import DTensor
 
 from trainer.adamw import adamw_step, local_gradient, to_local
 from trainer.agreement import Described, agree, refuse_non_finite
+from trainer.collectives import naming
 from trainer.muon_options import Options, Scale, Traffic
 from trainer.newton_schulz import flops
 from trainer.pipeline import Task, run, spread
 from trainer.reshard import Chunk, Exchange, plan
 from trainer.units import Split, Unit, layout_of, units_of
-
-
-class CollectiveFailed(RuntimeError):
-    """An all-to-all of the step ended with an error, or did not end in time: a rank died or lags."""
 
 
 def all_to_all(
@@ -245,19 +242,15 @@ class Muon(torch.optim.Optimizer):
         self._observe(event, exchange.chunk)
         received = exchange.buffer(sum(received_sizes))
         self.traffic.count(event, sent.numel() * sent.element_size())
-        try:
+        with naming(_name(event, exchange.chunk)):
             return received, self._transport(received, sent, received_sizes, sent_sizes, group)
-        except (RuntimeError, dist.DistError) as error:
-            raise _failed(event, exchange.chunk, error) from error
 
     def _wait(self, work: dist.Work, event: str, chunk: Chunk) -> None:
-        try:
+        with naming(_name(event, chunk)):
             if self.options.timeout is None:
                 work.wait()
             else:
                 work.wait(self.options.timeout)
-        except (RuntimeError, dist.DistError) as error:
-            raise _failed(event, chunk, error) from error
 
 
 def _as_task(work: Callable[[], None]) -> Task:
@@ -275,5 +268,5 @@ def _process_group(ranks: tuple[int, ...], of_mesh: dist.ProcessGroup | None) ->
     return group
 
 
-def _failed(event: str, chunk: Chunk, error: Exception) -> CollectiveFailed:
-    return CollectiveFailed(f"{event} all-to-all of {chunk.name} on ranks {list(chunk.ranks)}: {error}")
+def _name(event: str, chunk: Chunk) -> str:
+    return f"{event} all-to-all of {chunk.name} on ranks {list(chunk.ranks)}"

@@ -20,7 +20,7 @@ class RankFailed(AssertionError):
     """Some ranks raised, died, or did not answer in time: what each of them had to say."""
 
 
-def _send(pipe: Connection, message: Any) -> None:
+def _send(pipe: Connection, message: object) -> None:
     pipe.send_bytes(pickle.dumps(message))  # not pipe.send: torch makes that share the tensors' memory
 
 
@@ -65,7 +65,7 @@ class Ranks:
             self.processes.append(process)
         self._answers(120.0)
 
-    def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+    def run(self, function: Callable[..., Any], *args: object) -> list[Any]:
         """What ``function(*args)`` returns on each rank. Raises RankFailed if any of them did not return."""
         outcomes = self.outcomes(function, *args)
         bad = {rank: said for rank, (fine, said) in enumerate(outcomes) if not fine}
@@ -73,7 +73,7 @@ class Ranks:
             raise RankFailed("\n".join(f"rank {rank}: {said}" for rank, said in bad.items()))
         return [said for _, said in outcomes]
 
-    def outcomes(self, function: Callable[..., Any], *args: Any) -> list[tuple[bool, Any]]:
+    def outcomes(self, function: Callable[..., Any], *args: object) -> list[tuple[bool, Any]]:
         """(True, what it returned) or (False, what it raised) for each rank."""
         for rank, pipe in enumerate(self._pipes):
             if self.processes[rank].is_alive():
