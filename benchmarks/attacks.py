@@ -32,7 +32,7 @@ from rich.table import Column, Table
 
 from taskgen import archive, taskset
 from taskgen.attacks.attack import Item, Submission
-from taskgen.attacks.handin import given_tree
+from taskgen.attacks.handin import given_tree, run_script
 from taskgen.attacks.table import ATTACKS
 from taskgen.cli import cache_folder
 from taskgen.commands.attack import target_of
@@ -71,7 +71,7 @@ def run(task: Task, submission: Submission, key: str, provider: SandboxProvider,
         with provider.create(snapshot=key) as sandbox:
             sandbox.put(WORKSPACE_DIR, given_tree(task.workspace, submission))
             sandbox.put(TESTS_DIR, archive.pack(task.tests.values()))
-            done = sandbox.exec(["/bin/sh", "-c", command], timeout_s=TIMEOUT_S, env={"CI": "true"})
+            done = run_script(sandbox, command, timeout_s=TIMEOUT_S, env={"CI": "true"})
     except SandboxUnavailable:
         return Ran(None, "", b"")
     log, _, junit = done.stdout.rpartition(b"\n--report--\n")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tarfile
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from taskgen.archive import ArchiveEntry
 from taskgen.attacks import adapt
 from taskgen.attacks.attack import Attack, Item, Kind, Submission, Target
+from taskgen.attacks.handin import final_tree
 from taskgen.attacks.table import ATTACKS
+from taskgen.sandboxes.select import select
 from tests.build_helpers import AREAS, AREAS_TESTS, PYPROJECT
 
 LISTED = range(1, 69)
@@ -236,3 +241,13 @@ def test_lookup_tables_hold_what_the_tests_compare_with() -> None:
     text = submission(attack, "demo").items[0].content.decode()
     assert "('rectangle', 2, 3)" in text.replace('"', "")
     assert ": 6," in text
+
+
+def test_a_script_of_any_length_runs(tmp_path: Path) -> None:
+    long = "x" * 300_000
+    submission = Submission(script=f"cat > big.txt <<'END'\n{long}\nEND\n")
+    tree = final_tree({}, submission, lambda: select("bubblewrap", tmp_path).create())
+    with tarfile.open(fileobj=io.BytesIO(tree)) as tar:
+        member = next(member for member in tar if member.name.endswith("big.txt"))
+        content = tar.extractfile(member)
+        assert content is not None and content.read() == f"{long}\n".encode()

@@ -6,10 +6,10 @@ import io
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
 
-from taskgen import safepath
+from taskgen import archive, safepath
 from taskgen.archive import MTIME_S, ArchiveEntry
 from taskgen.attacks.attack import Item, Kind, Submission
-from taskgen.sandbox import WORKSPACE_DIR, Sandbox
+from taskgen.sandbox import HOME_DIR, WORKSPACE_DIR, ExecResult, Sandbox
 
 SCRIPT_TIMEOUT_S = 30.0
 MAX_TREE_BYTES = 256 << 20
@@ -36,9 +36,16 @@ def final_tree(
     with make_sandbox() as sandbox:
         fit = _fit(submission)
         sandbox.put(WORKSPACE_DIR, given_tree(workspace, submission))
-        sandbox.exec(["/bin/sh", "-c", submission.script], timeout_s=SCRIPT_TIMEOUT_S)
+        run_script(sandbox, submission.script, timeout_s=SCRIPT_TIMEOUT_S)
         tree = sandbox.get(WORKSPACE_DIR, max_bytes=MAX_TREE_BYTES)
     return _with_rest(tree, [i for i in submission.items if i not in fit])
+
+
+def run_script(sandbox: Sandbox, script: str, *, timeout_s: float, env: Mapping[str, str] | None = None) -> ExecResult:
+    """Run a shell script of any length, which one argument of a command line cannot hold. Raises as Sandbox.exec."""
+    name = "submission.sh"
+    sandbox.put(HOME_DIR, archive.pack([ArchiveEntry(path=name, content=script.encode("utf-8", "surrogateescape"))]))
+    return sandbox.exec(["/bin/sh", f"{HOME_DIR}/{name}"], timeout_s=timeout_s, env=env or {})
 
 
 def given_tree(workspace: Mapping[str, ArchiveEntry], submission: Submission) -> bytes:

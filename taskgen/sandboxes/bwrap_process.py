@@ -55,7 +55,8 @@ class BwrapProcess:
             os.close(self._status)
             if group:
                 group.remove()
-            raise SandboxUnavailable(f"cannot start bwrap: {error}", hint="apt-get install bubblewrap") from error
+            hint = "apt-get install bubblewrap" if isinstance(error, FileNotFoundError) else None
+            raise SandboxUnavailable(f"cannot start bwrap: {error}", hint=hint) from error
         finally:
             for handle in passed:
                 os.close(handle)
