@@ -99,8 +99,9 @@ def gram(x_BMN: Tensor, schedule: Schedule, dtype: torch.dtype = torch.bfloat16)
     """Steps on the Gram matrix alone: not bit-equal to the others, less work where l > 1.5 s.
 
     With X_k = P_k X_0, P_k a polynomial of G_0 = X_0 X_0^T (so all of them are symmetric and commute), a step is
-    R = a I + b G + c G^2, P <- R P, G <- R G R: four s x s products in place of two s x l and one s x s. P and G are
-    float32 whatever ``dtype`` is, since their errors add up over the steps.
+    R = a I + b G + c G^2, P <- R P, G <- R G R: four s x s products in place of two s x l and one s x s. The first P and
+    the last G are not computed: 4 s^2 l + 34 s^3 operations for five steps, 0.56 of the usual at l = 4 s. P and G
+    are float32 whatever ``dtype`` is, since their errors add up over the steps.
     """
     return _with_short_side_first(x_BMN, lambda x_BSL: _gram_steps(_normalised(x_BSL, schedule, dtype), schedule))
 
@@ -133,9 +134,10 @@ def _steps(x_BSL: Tensor, schedule: Schedule) -> Tensor:
 def _gram_steps(x_BSL: Tensor, schedule: Schedule) -> Tensor:
     gram_BSS = torch.bmm(x_BSL, x_BSL.mT).float()
     identity_SS = torch.eye(gram_BSS.shape[-1], device=x_BSL.device)
-    total_BSS = identity_SS.expand_as(gram_BSS)
-    for a, b, c in schedule.coefficients:
+    total_BSS: Tensor | None = None
+    for i, (a, b, c) in enumerate(schedule.coefficients, start=1):
         step_BSS = torch.baddbmm(gram_BSS, gram_BSS, gram_BSS, beta=b, alpha=c).add_(identity_SS, alpha=a)
-        total_BSS = torch.bmm(step_BSS, total_BSS)
-        gram_BSS = step_BSS @ gram_BSS @ step_BSS
-    return torch.bmm(total_BSS.to(x_BSL.dtype), x_BSL)
+        total_BSS = step_BSS if total_BSS is None else torch.bmm(step_BSS, total_BSS)
+        if i < len(schedule.coefficients):
+            gram_BSS = torch.bmm(step_BSS, torch.bmm(gram_BSS, step_BSS))
+    return x_BSL if total_BSS is None else torch.bmm(total_BSS.to(x_BSL.dtype), x_BSL)
