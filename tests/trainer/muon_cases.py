@@ -18,11 +18,14 @@ from trainer.muon_options import Options, Scale
 from trainer.muon_reference import MuonReference
 from trainer.units import Split
 
+AXES = ("a", "b", "c")
+
 
 @dataclass(frozen=True)
 class Weight:
     """A parameter of a test: ``mesh`` are its axes' sizes (none: a plain tensor), ``dims`` what each axis shards
-    (None: it replicates), ``missing`` the ranks on which its gradient is missing."""
+    (None: it replicates), ``missing`` the ranks on which its gradient is missing. With ``axis``, it lies on that
+    axis of the mesh alone: every line of ranks along it has a copy of its own."""
 
     shape: tuple[int, ...]
     mesh: tuple[int, ...] = ()
@@ -30,6 +33,7 @@ class Weight:
     split: Split | None = None
     algorithm: str = "muon"
     missing: tuple[int, ...] = ()
+    axis: int | None = None
 
 
 @dataclass(frozen=True)
@@ -116,12 +120,15 @@ def lay(whole: Tensor, weight: Weight) -> Tensor:
     if not weight.mesh:
         return whole
     placements = [Replicate() if dim is None else Shard(dim) for dim in weight.dims]
-    return distribute_tensor(whole, mesh_of(weight.mesh), placements, src_data_rank=None)
+    mesh = mesh_of(weight.mesh)
+    return distribute_tensor(
+        whole, mesh if weight.axis is None else mesh[AXES[weight.axis]], placements, src_data_rank=None
+    )
 
 
 @cache
 def mesh_of(sizes: tuple[int, ...]) -> DeviceMesh:
-    return DeviceMesh("cpu", torch.arange(torch.Size(sizes).numel()).view(sizes))
+    return DeviceMesh("cpu", torch.arange(torch.Size(sizes).numel()).view(sizes), mesh_dim_names=AXES[: len(sizes)])
 
 
 def sharded(case: Case) -> list[Tensor]:

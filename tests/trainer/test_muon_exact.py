@@ -65,3 +65,16 @@ def mixed(n: int) -> tuple[Weight, ...]:
 )
 def test_mixed_parameters_have_the_references_bits(ranks: Ranks, options: dict[str, Any]) -> None:
     assert_equal_bits(ranks, Case(mixed(ranks.n), options, {"weight_decay": 0.1}))
+
+
+EQUAL_SIZES = {4: [(2, 2)], 8: [(2, 4), (4, 2), (2, 2, 2)]}
+
+
+@pytest.mark.parametrize("ranks", EQUAL_SIZES, indirect=True)
+def test_meshes_of_equal_size_do_not_mix(ranks: Ranks) -> None:
+    """The axes of one mesh in one optimizer, of one size or not: each weight goes to its own neighbours alone."""
+    shapes = ((24, 40), (7, 16), (6, 8, 12))
+    for sizes in EQUAL_SIZES[ranks.n]:
+        weights = [Weight(shape, sizes, (0,), axis=axis) for axis in range(len(sizes)) for shape in shapes]
+        weights.append(Weight((24, 40), sizes, (0,) * len(sizes)))
+        assert_equal_bits(ranks, Case(tuple(weights), {"ns_dtype": torch.float32, "chunk_bytes": 1}))
