@@ -94,7 +94,7 @@ class Muon(torch.optim.Optimizer):
         self.process_group, self._transport, self._observe = process_group, transport, observe
         self.traffic = Traffic()
         self._prepared: _Prepared | None = None
-        defaults = {"algorithm": "muon", "lr": lr, "momentum": momentum, "nesterov": nesterov, "scale": scale}
+        defaults = {"algorithm": "muon", "lr": lr, "momentum": momentum, "nesterov": nesterov, "scale": scale.value}
         super().__init__(params, {**defaults, "weight_decay": weight_decay, "betas": betas, "eps": eps})
         unknown = self.splits.keys() - {name for name, _ in self._named("muon")}
         if unknown:
@@ -232,7 +232,7 @@ class Muon(torch.optim.Optimizer):
         updates = [result.to(weight.dtype) for result, weight in zip(results.values(), weights, strict=True)]
         torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
         # Scaled first and added then: one rounding each, where a fused multiply-add would depend on the code path.
-        updates = list(torch._foreach_mul(updates, -group["lr"] * group["scale"].factor(*units[0].shape)))
+        updates = list(torch._foreach_mul(updates, -group["lr"] * Scale(group["scale"]).factor(*units[0].shape)))
         torch._foreach_add_(weights, updates)
 
     def _start(

@@ -99,8 +99,8 @@ def gram(x_BMN: Tensor, schedule: Schedule, dtype: torch.dtype = torch.bfloat16)
     """Steps on the Gram matrix alone: not bit-equal to the others, less work where l > 1.5 s.
 
     With X_k = P_k X_0, P_k a polynomial of G_0 = X_0 X_0^T (so all of them are symmetric and commute), a step is
-    R = a I + b G + c G^2, P <- R P, G <- R G R: four s x s products in place of two s x l and one s x s. The first P and
-    the last G are not computed: 4 s^2 l + 34 s^3 operations for five steps, 0.56 of the usual at l = 4 s. P and G
+    R = a I + b G + c G^2, P <- R P, G <- R G R: four s x s products in place of two s x l and one s x s. The first P
+    and the last G are not computed: 4 s^2 l + 34 s^3 operations for five steps, 0.56 of the usual at l = 4 s. P and G
     are float32 whatever ``dtype`` is, since their errors add up over the steps.
     """
     return _with_short_side_first(x_BMN, lambda x_BSL: _gram_steps(_normalised(x_BSL, schedule, dtype), schedule))
