@@ -8,7 +8,8 @@ gold code does, in a process that has no tests to look at (``differential``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from taskgen.archive import ArchiveEntry
 from taskgen.errors import SandboxUnavailable
 from taskgen.grading import differential, twins
 from taskgen.grading.intake import Changed, DoesNotApply, Intake, from_patch, from_tree
-from taskgen.grading.signals import Change, signals
+from taskgen.grading.signals import Change, kinds_of_gold, signals
 from taskgen.grading.task import Task, load
 from taskgen.sandbox import SandboxProvider
 from taskgen.session import SessionCrashed, TestSession
@@ -70,13 +71,17 @@ def grade_intake(
     """Grade what ``take`` lets in. Raises what ``grade`` raises."""
     began = time.monotonic()
     intake = Intake(changes={})
-    try:
-        intake = take()
-        judged = _with_retries(
-            lambda: _judge(_Grader(task, intake.changes, provider, task.snapshot(provider, cache)), fail_fast)
-        )
-    except DoesNotApply as error:
-        judged = _Judged(kind=VerdictKind.UNRESOLVED, reason=f"the patch does not apply: {error}")
+    # What is only read needs no sandbox, and is looked at while one runs.
+    with ThreadPoolExecutor(1) as beside:
+        try:
+            intake = take()
+            look = beside.submit(_look_at, task, intake.changes)
+            judged = _with_retries(
+                lambda: _judge(_Grader(task, intake.changes, provider, task.snapshot(provider, cache)), fail_fast)
+            )
+        except DoesNotApply as error:
+            judged = _Judged(kind=VerdictKind.UNRESOLVED, reason=f"the patch does not apply: {error}")
+        seen = look.result() if intake.changes else {}
     return Verdict(
         instance_id=str(task.row["instance_id"]),
         kind=judged.kind,
@@ -87,17 +92,15 @@ def grade_intake(
         refused={item.path: item.reason for item in intake.refused},
         guards=judged.guards,
         evidence=judged.evidence,
-        **_look_at(task, intake.changes),
+        **seen,
     )
 
 
 def _look_at(task: Task, changes: Changed) -> dict[str, Any]:
     """What a static look at the changes says: for the record, never for the verdict."""
-    if not changes:
-        return {}
     gold = {path: entry.content for path, entry in task.gold.items() if entry is not None}
     shown = signals(_against(task, changes), gold)
-    usual = {signal.kind for signal in signals(_against(task, task.gold), gold).suspicious}
+    usual = kinds_of_gold(_against(task, task.gold))
     return {
         "signals": tuple(
             f"{s.kind.value} at {s.path}:{s.line}: {s.text}" for s in shown.suspicious if s.kind not in usual
@@ -138,8 +141,7 @@ def _judge(grader: _Grader, fail_fast: bool) -> _Judged:
     if judged.kind is not VerdictKind.RESOLVED:
         return judged
     found = {}
-    for name, check in ((TWINS, grader.twins), (DIFFERENTIAL, grader.differential)):
-        result = check()
+    for name, result in _checks(grader):
         found[name] = result.summary
         if result.kind is not VerdictKind.RESOLVED:
             return _Judged(
@@ -149,6 +151,14 @@ def _judge(grader: _Grader, fail_fast: bool) -> _Judged:
     if fail_fast:
         judged = grader.tests(task.wanted, stop_early=True)
     return replace(judged, guards=found)
+
+
+def _checks(grader: _Grader) -> Iterator[tuple[str, _Checked]]:
+    """The checks beyond the tests, side by side; a later one counts (and may raise) only if those before it passed."""
+    with ThreadPoolExecutor(1) as beside:
+        other = beside.submit(grader.differential)
+        yield TWINS, grader.twins()
+        yield DIFFERENTIAL, other.result()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,17 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from functools import lru_cache
 
 from taskgen.grading import signal_rules as rules
 from taskgen.grading.changed_lines import changed_lines
 from taskgen.grading.signal_rules import Signal, SignalKind
 from taskgen.grading.signal_scan import scan
 from taskgen.grading.signal_text import excerpt, is_invisible, is_strange_encoding, of_text
-from taskgen.grading.similarity import Change, similarity
+from taskgen.grading.similarity import KEPT, Change, similarity
 from taskgen.languages.python_source import MAX_BYTES, PYTHON_SUFFIXES, parse
 
-__all__ = ["Change", "Signal", "SignalKind", "Signals", "signals"]
+__all__ = ["Change", "Signal", "SignalKind", "Signals", "kinds_of_gold", "signals"]
 
 #: Of one kind in one file; more say nothing new.
 MAX_OF_A_KIND = 20
@@ -48,6 +49,16 @@ def signals(changes: Mapping[str, Change], gold: Mapping[str, bytes]) -> Signals
     """
     found = [signal for path in sorted(changes) for signal in _of_file(path, changes[path])]
     return Signals(suspicious=tuple(found), similarity_to_gold=similarity(changes, gold))
+
+
+def kinds_of_gold(changes: Mapping[str, Change]) -> frozenset[SignalKind]:
+    """The kinds of signal in a gold patch. Kept for the next patch of its task: not for what anybody may hand in."""
+    return frozenset[SignalKind]().union(*(_kinds_of_file(path, change) for path, change in changes.items()))
+
+
+@lru_cache(maxsize=KEPT)
+def _kinds_of_file(path: str, change: Change) -> frozenset[SignalKind]:
+    return frozenset(signal.kind for signal in _of_file(path, change))
 
 
 def _of_file(path: str, change: Change) -> Iterator[Signal]:

@@ -13,10 +13,14 @@ import tokenize
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from functools import lru_cache
 
 from taskgen.grading.changed_lines import changed_lines
 from taskgen.languages.python_source import PYTHON_SUFFIXES, parse
 
+#: Files of gold patches whose runs of tokens are kept for the next patch of their task. Those of patches never are: what
+#: comes from a hostile place may be large.
+KEPT = 64
 #: Tokens in a run. Shorter ones are the small change of the language: two unrelated functions share them.
 SHINGLE = 6
 
@@ -45,13 +49,19 @@ def similarity(changes: Mapping[str, Change], gold: Mapping[str, bytes]) -> floa
     wanted: Counter[tuple[str, ...]] = Counter()
     for path, new in gold.items():
         change = changes.get(path)
-        wanted += _shingles(path, change.old if change is not None else None, new)
+        wanted += _of_gold(path, change.old if change is not None else None, new)
     given: Counter[tuple[str, ...]] = Counter()
     for path, change in changes.items():
         if change.new is not None:
             given += _shingles(path, change.old, change.new)
     total = wanted.total()
     return (wanted & given).total() / total if total else 0.0
+
+
+@lru_cache(maxsize=KEPT)
+def _of_gold(path: str, old: bytes | None, new: bytes) -> Counter[tuple[str, ...]]:
+    """The same as ``_shingles``; nobody may change what it returns."""
+    return _shingles(path, old, new)
 
 
 def _shingles(path: str, old: bytes | None, new: bytes) -> Counter[tuple[str, ...]]:

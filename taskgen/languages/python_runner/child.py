@@ -30,7 +30,6 @@ SPAWN_EVENTS = {
 
 def preload() -> None:
     """Import what every run needs. Plugins that live in the workspace are left for the run itself."""
-    import coverage  # noqa: F401
     import pytest  # noqa: F401
     from _pytest.assertion.rewrite import AssertionRewritingHook
 
@@ -232,6 +231,9 @@ def run(request: dict[str, Any], events_fd: int) -> int:
 
 def run_tests(request: dict[str, Any], reporter: Reporter) -> int:
     import pytest
+
+    if request.get("coverage"):
+        import coverage  # noqa: F401 - while nothing of the workspace's top can stand in its way
 
     plugins: list[Any] = [reporter]
     recorder = None

@@ -1,9 +1,9 @@
 """A fork server for test runs, inside the sandbox.
 
-It reads one JSON request a line on stdin and answers on stdout with the events of the run, a JSON object a
-line, closed by ``{"e": "done", ...}``. For each request it brings /workspace back to the pristine tree, lays
-the request's files over it, runs ``child`` in a forked process (pytest is loaded once, the repository's code
-never), bounds it in time and output, and kills every process that is left.
+It starts in a filled workspace (see ``session.START``), reads one JSON request a line on stdin, and answers on stdout
+with the events of the run, a JSON object a line, closed by ``{"e": "done", ...}``. For each request it brings
+/workspace back to the pristine tree, lays the request's files over it, runs ``child`` in a forked process (pytest is
+loaded once, the repository's code never), bounds it in time and output, and kills every process that is left.
 
 The server shares its sandbox with the code under test. It protects the runs from each other's leftovers, not
 from malice: a caller that distrusts the code uses a sandbox for one run only. What the server itself says of a run
@@ -364,15 +364,5 @@ def serve() -> None:
         out.flush()
 
 
-def main(argv: list[str]) -> None:
-    if "--serve" in argv:
-        serve()
-        return
-    # The interpreter reads .pth files as it starts, and drops paths that do not exist yet: fill the
-    # workspace first, then start again.
-    Workspace().restore()
-    os.execv(sys.executable, [sys.executable, os.path.abspath(__file__), "--serve"])
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve()
