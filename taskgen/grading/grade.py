@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def grade_intake(
             intake = take()
             look = beside.submit(_look_at, task, intake.changes)
             judged = _with_retries(
-                lambda: _judge(_Grader(task, intake.changes, provider, task.snapshot(provider, cache)), fail_fast)
+                lambda: _attempt(task, intake.changes, provider, task.snapshot(provider, cache), fail_fast)
             )
         except DoesNotApply as error:
             judged = _Judged(kind=VerdictKind.UNRESOLVED, reason=f"the patch does not apply: {error}")
@@ -134,6 +135,12 @@ def _with_retries(judge: Callable[[], _Judged]) -> _Judged:
         return _Judged(kind=VerdictKind.INFRA_ERROR, reason=f"{ATTEMPTS} attempts failed: {error}")
 
 
+def _attempt(task: Task, changes: Changed, provider: SandboxProvider, snapshot: str, fail_fast: bool) -> _Judged:
+    # Two: one for a check, one for sandboxes that are being closed. All are closed when this returns.
+    with ThreadPoolExecutor(2) as beside:
+        return _judge(_Grader(task, changes, provider, snapshot, beside), fail_fast)
+
+
 def _judge(grader: _Grader, fail_fast: bool) -> _Judged:
     """The steps in their order; with ``fail_fast`` the whole suite, which costs most, comes last."""
     task = grader.task
@@ -155,10 +162,9 @@ def _judge(grader: _Grader, fail_fast: bool) -> _Judged:
 
 def _checks(grader: _Grader) -> Iterator[tuple[str, _Checked]]:
     """The checks beyond the tests, side by side; a later one counts (and may raise) only if those before it passed."""
-    with ThreadPoolExecutor(1) as beside:
-        other = beside.submit(grader.differential)
-        yield TWINS, grader.twins()
-        yield DIFFERENTIAL, other.result()
+    other = grader.beside.submit(grader.differential)
+    yield TWINS, grader.twins()
+    yield DIFFERENTIAL, other.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +184,16 @@ class _Grader:
     changes: Changed
     provider: SandboxProvider
     snapshot: str
+    beside: Executor
 
-    def _session(self, tree: bytes) -> TestSession:
-        return TestSession(self.provider, self.snapshot, tree, limits=self.task.limits)
+    @contextmanager
+    def _session(self, tree: bytes) -> Iterator[TestSession]:
+        """A session in a sandbox of its own, which is closed while the next step begins."""
+        session = TestSession(self.provider, self.snapshot, tree, limits=self.task.limits)
+        try:
+            yield session
+        finally:
+            self.beside.submit(session.close)
 
     def tests(self, wanted: frozenset[str], *, stop_early: bool) -> _Judged:
         """Run tests where the hidden ones have been put in place."""

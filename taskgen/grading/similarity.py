@@ -18,8 +18,8 @@ from functools import lru_cache
 from taskgen.grading.changed_lines import changed_lines
 from taskgen.languages.python_source import PYTHON_SUFFIXES, parse
 
-#: Files of gold patches whose runs of tokens are kept for the next patch of their task. Those of patches never are: what
-#: comes from a hostile place may be large.
+#: Files of gold patches of which what was found is kept for the next patch of their task. Never of what is handed in:
+#: that comes from a hostile place, and may be large.
 KEPT = 64
 #: Tokens in a run. Shorter ones are the small change of the language: two unrelated functions share them.
 SHINGLE = 6
