@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgen.grading.changed_lines import changed_lines
-from taskgen.grading.signals import MAX_OF_A_KIND, Change, Signal, SignalKind, Signals, signals
+from taskgen.grading.signals import MAX_OF_A_KIND, Change, Signal, SignalKind, Signals, kinds_of_gold, signals
 from taskgen.grading.similarity import similarity
 from taskgen.languages.python_source import MAX_BYTES
 
@@ -269,3 +269,17 @@ def test_the_order_of_files_does_not_matter() -> None:
 def test_files_that_do_not_parse_are_compared_word_by_word() -> None:
     broken = WHOLE + b'"""\n'
     assert similar(broken, gold=broken) == 1.0
+
+
+def test_what_is_kept_of_a_gold_patch_is_what_is_found_anew() -> None:
+    gold = {"m.py": b"import subprocess\n\n\ndef run(words):\n    return subprocess.run(words, check=True)\n"}
+    changes = {"m.py": Change(old=b"", new=gold["m.py"])}
+    kinds = {signal.kind for signal in signals(changes, gold).suspicious}
+    assert kinds
+    assert kinds_of_gold(changes) == kinds_of_gold(dict(changes)) == kinds
+    assert kinds_of_gold({"m.py": Change(old=gold["m.py"], new=gold["m.py"])}) == frozenset()
+    # The runs of tokens that are kept are not used up by a comparison.
+    assert [similarity(changes, gold) for _ in range(3)] == [1.0, 1.0, 1.0]
+    half = Change(old=b"", new=b"import subprocess\n\n\ndef run(words):\n    return words\n")
+    assert 0 < similarity({"m.py": half}, gold) < 1
+    assert similarity(changes, gold) == 1.0
