@@ -155,7 +155,7 @@ class _Session:
         """The error to raise when the process broke off."""
         self._timer.cancel()
         process.kill_tree(self._process)
-        self._errors.join(5.0)
+        self._errors.finish()
         text = self._errors.value().decode(errors="replace")
         return CommandError(self.argv, self._process.returncode, "", text, timed_out=self._timed_out)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -16,6 +17,10 @@ from typing import IO
 from taskgen.errors import CommandError
 
 DEFAULT_OUTPUT_BYTES = 8 << 20
+#: How often a reader looks whether its stream counts as over.
+POLL_S = 1.0
+#: Reads of what a program that ended left in its pipe: more than fits into one, but not all that a daemon may write on.
+MOST_LEFT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,13 @@ class BoundedKeeper:
         return bytes(self._head) + note + tail
 
 
+def is_ready(handle: int, timeout_s: float) -> bool:
+    """Whether a descriptor can be read (or is over) within a time. Unlike select's, its number may be above 1023."""
+    polled = select.poll()
+    polled.register(handle, select.POLLIN)
+    return bool(polled.poll(timeout_s * 1000))
+
+
 class BoundedReader(threading.Thread):
     """Drains a pipe in a thread of its own and keeps only the head and the tail."""
 
@@ -66,13 +78,41 @@ class BoundedReader(threading.Thread):
         super().__init__(daemon=True)
         self._stream = stream
         self._kept = BoundedKeeper(limit_bytes)
+        self._reading = threading.Lock()
+        self._over = False
+        os.set_blocking(stream.fileno(), False)
         self.start()
 
     def run(self) -> None:
         # A closed pipe raises ValueError or OSError in the reading thread: the stream is over then.
         with contextlib.suppress(ValueError, OSError):
-            while chunk := os.read(self._stream.fileno(), 1 << 16):
+            while not self._over:
+                if is_ready(self._stream.fileno(), POLL_S):
+                    self._read()
+
+    def _read(self) -> bool:
+        """Take what is there; False: that was nothing."""
+        with self._reading, contextlib.suppress(BlockingIOError):
+            if not self._over:
+                chunk = os.read(self._stream.fileno(), 1 << 16)
                 self._kept.feed(chunk)
+                self._over = not chunk
+                return bool(chunk)
+        return False
+
+    def finish(self, wait_s: float = 5.0) -> None:
+        """Wait for the end of the stream; call it when the program has ended, and before the stream is closed.
+
+        A program that was left behind may hold the stream open: then it counts as over. What was written before is
+        kept all the same, however late a busy machine runs the reading thread.
+        """
+        self.join(wait_s)
+        with contextlib.suppress(ValueError, OSError):
+            for _ in range(MOST_LEFT):
+                if not self._read():
+                    break
+        with self._reading:
+            self._over = True
 
     @property
     def total_bytes(self) -> int:
@@ -139,7 +179,7 @@ def run(
     finally:
         kill_tree(process)
         for reader in (out, err):
-            reader.join(5.0)
+            reader.finish()
         for stream in (process.stdout, process.stderr):
             stream.close()
     return Completed(

@@ -149,8 +149,9 @@ class BubblewrapSandbox:
             in_time = run.wait(timeout_s, self._check_disk)
         finally:
             self._finish(run)
-            for thread in (out, err, feeder):
-                thread.join(5.0)
+            for reader in (out, err):
+                reader.finish()
+            feeder.join(5.0)
             close_pipes(pipes)
         if self._closed:
             raise SandboxUnavailable("the sandbox was closed while a program ran in it")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import threading
@@ -64,7 +63,7 @@ class BwrapProcess:
 
     def _first_status(self) -> bytes:
         """Wait until bwrap made the sandbox's first process, and keep a handle to that process."""
-        if not select.select([self._status], [], [], START_WITHIN_S)[0]:
+        if not process.is_ready(self._status, START_WITHIN_S):
             return b""
         text = os.read(self._status, 1 << 16)
         with contextlib.suppress(ValueError, KeyError, ProcessLookupError):
@@ -77,7 +76,7 @@ class BwrapProcess:
         handle = os.pidfd_open(self.process.pid)
         try:
             while (left_s := deadline - time.monotonic()) > 0:
-                if select.select([handle], [], [], min(left_s, CHECK_EVERY_S))[0]:
+                if process.is_ready(handle, min(left_s, CHECK_EVERY_S)):
                     return True
                 check()
             return False
@@ -98,7 +97,7 @@ class BwrapProcess:
             self._reaped = True
         if self._init is not None:
             # The namespace's first process ends only after all the others in it.
-            select.select([self._init], [], [], GONE_WITHIN_S)
+            process.is_ready(self._init, GONE_WITHIN_S)
             os.close(self._init)
             self._init = None
         os.set_blocking(self._status, False)
