@@ -1,0 +1,116 @@
+"""Attention with rotary positions: grouped-query and multi-head latent, on sequences that several ranks may share.
+
+Where ranks share a sequence (context parallel), each has the queries of its own tokens, and gets the keys and values of
+all by an all-gather whose gradient is summed back. In latent attention the compressed latents are gathered, not the
+keys and values that are made of them: fewer bytes for the expansion done on each rank.
+
+Dims: B sequences, T tokens of this rank, S tokens of all ranks, H heads, D of a head, C of the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainer.collectives import gather_rows
+from trainer.decoder_config import DecoderConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Where this rank's tokens stand in their sequences: the rotation of each (``cos``, ``sin`` [T, D]), the keys that
+    each may see (``mask`` [T, S]), and the ranks that have the others (None: it has all)."""
+
+    cos: Tensor
+    sin: Tensor
+    mask: Tensor
+    group: dist.ProcessGroup | None
+
+    def gather(self, values_BTX: Tensor, name: str) -> Tensor:
+        """[B, S, X], from the [B, T, X] of all ranks that share the sequences."""
+        if self.group is None:
+            return values_BTX
+        return gather_rows(values_BTX.transpose(0, 1), self.group, name).transpose(0, 1)
+
+
+def tokens_at(positions_T: Tensor, config: DecoderConfig, group: dist.ProcessGroup | None) -> Tokens:
+    """``positions_T``: places of this rank's tokens in their sequence, of one length on all ranks of ``group``."""
+    frequencies = torch.arange(0, config.rotary_dim, 2, device=positions_T.device, dtype=torch.float32)
+    angles = positions_T.float()[:, None] / config.rope_theta ** (frequencies / config.rotary_dim)
+    angles = torch.cat((angles, angles), -1)
+    all_positions = positions_T
+    if group is not None:
+        all_positions = gather_rows(positions_T, group, "all-gather of positions")
+    return Tokens(angles.cos(), angles.sin(), positions_T[:, None] >= all_positions[None, :], group)
+
+
+def rotate(x: Tensor, tokens: Tokens) -> Tensor:
+    """[B, T, H, D], each pair of dims (i, i + D/2) turned by its angle."""
+    first, second = x.chunk(2, dim=-1)
+    cos, sin = (part[:, None, :].to(x.dtype) for part in (tokens.cos, tokens.sin))
+    return x * cos + torch.cat((-second, first), -1) * sin
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, tokens: Tokens) -> Tensor:
+    """[B, T, H D] from q [B, T, H, D], k and v [B, S, G, D] with G a divisor of H."""
+    heads = (x.transpose(1, 2) for x in (q, k, v))
+    out = functional.scaled_dot_product_attention(*heads, attn_mask=tokens.mask, enable_gqa=k.shape[2] < q.shape[2])
+    return out.transpose(1, 2).flatten(2)
+
+
+class GroupedQueryAttention(nn.Module):
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.head_dim, width, kv_heads = config.head_dim, config.hidden_size, config.num_key_value_heads
+        self.q_proj = nn.Linear(width, config.num_attention_heads * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(width, kv_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(width, kv_heads * self.head_dim, bias=False)
+        self.o_proj = nn.Linear(config.num_attention_heads * self.head_dim, width, bias=False)
+        norm = (lambda: nn.RMSNorm(self.head_dim, config.rms_norm_eps)) if config.qk_norm else nn.Identity
+        self.q_norm, self.k_norm = norm(), norm()
+
+    def forward(self, x_BTC: Tensor, tokens: Tokens) -> Tensor:
+        q, k, v = (p(x_BTC).unflatten(-1, (-1, self.head_dim)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q, k = rotate(self.q_norm(q), tokens), rotate(self.k_norm(k), tokens)
+        keys_and_values = tokens.gather(torch.stack((k, v), -2), "all-gather of keys and values")
+        k, v = keys_and_values.unbind(-2)
+        out: Tensor = self.o_proj(attend(q, k, v, tokens))
+        return out
+
+
+class LatentAttention(nn.Module):
+    """Keys and values of all heads come from one latent of ``kv_lora_rank`` dims and one rotary key (DeepSeek-V2)."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        assert config.kv_lora_rank is not None
+        width, heads, self.latent = config.hidden_size, config.num_attention_heads, config.kv_lora_rank
+        self.nope, self.rope, self.value = config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim
+        query = heads * (self.nope + self.rope)
+        self.compressed = config.q_lora_rank is not None
+        if config.q_lora_rank is not None:
+            self.q_a_proj = nn.Linear(width, config.q_lora_rank, bias=False)
+            self.q_a_layernorm = nn.RMSNorm(config.q_lora_rank, config.rms_norm_eps)
+            self.q_b_proj = nn.Linear(config.q_lora_rank, query, bias=False)
+        else:
+            self.q_proj = nn.Linear(width, query, bias=False)
+        self.kv_a_proj_with_mqa = nn.Linear(width, self.latent + self.rope, bias=False)
+        self.kv_a_layernorm = nn.RMSNorm(self.latent, config.rms_norm_eps)
+        self.kv_b_proj = nn.Linear(self.latent, heads * (self.nope + self.value), bias=False)
+        self.o_proj = nn.Linear(heads * self.value, width, bias=False)
+
+    def forward(self, x_BTC: Tensor, tokens: Tokens) -> Tensor:
+        queries = self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x_BTC))) if self.compressed else self.q_proj(x_BTC)
+        q_nope, q_rope = queries.unflatten(-1, (-1, self.nope + self.rope)).split([self.nope, self.rope], -1)
+        latent, k_rope = self.kv_a_proj_with_mqa(x_BTC).split([self.latent, self.rope], -1)
+        k_rope = rotate(k_rope[:, :, None], tokens)[:, :, 0]
+        gathered = tokens.gather(torch.cat((self.kv_a_layernorm(latent), k_rope), -1), "all-gather of latents")
+        latent, k_rope = gathered.split([self.latent, self.rope], -1)
+        k_nope, v = self.kv_b_proj(latent).unflatten(-1, (-1, self.nope + self.value)).split([self.nope, self.value], -1)
+        k = torch.cat((k_nope, k_rope[:, :, None].expand(*k_nope.shape[:-1], -1)), -1)
+        out: Tensor = self.o_proj(attend(torch.cat((q_nope, rotate(q_rope, tokens)), -1), k, v, tokens))
+        return out
