@@ -19,7 +19,7 @@ def adamw_step(optimizer: torch.optim.Optimizer, gradients: Mapping[str, Tensor]
     """
     for group in optimizer.param_groups:
         if group["algorithm"] == "adamw":
-            _step(group, [_state(optimizer, parameter) for parameter in group["params"]], gradients)
+            _step(group, [state_of(optimizer, parameter) for parameter in group["params"]], gradients)
 
 
 def to_local(tensor: Tensor) -> Tensor:
@@ -38,7 +38,8 @@ def local_gradient(name: str, parameter: Tensor) -> Tensor:
     return to_local(gradient)
 
 
-def _state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+def state_of(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+    """AdamW's state of a parameter; zeros before the first step."""
     state: dict[str, Tensor] = optimizer.state[parameter]
     if not state:
         state["step"] = torch.zeros((), dtype=torch.float32)

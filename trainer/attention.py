@@ -55,16 +55,36 @@ def rotate(x: Tensor, tokens: Tokens) -> Tensor:
     return x * cos + torch.cat((-second, first), -1) * sin
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, tokens: Tokens) -> Tensor:
-    """[B, T, H D] from q [B, T, H, D], k and v [B, S, G, D] with G a divisor of H."""
-    heads = (x.transpose(1, 2) for x in (q, k, v))
-    out = functional.scaled_dot_product_attention(*heads, attn_mask=tokens.mask, enable_gqa=k.shape[2] < q.shape[2])
-    return out.transpose(1, 2).flatten(2)
+class Attention(nn.Module):
+    """What both kinds share: where ``watches`` is set, ``max_logits`` [H] keeps the largest logit of each head since it
+    was last set to 0 (trainer/qk_clip.py)."""
 
+    max_logits: Tensor
 
-class GroupedQueryAttention(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
+        self.watches = False
+        self.register_buffer("max_logits", torch.zeros(config.num_attention_heads), persistent=False)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens) -> Tensor:
+        """[B, T, H D] from q [B, T, H, D], k and v [B, S, G, D] with G a divisor of H."""
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        if self.watches:
+            with torch.no_grad():
+                self._watch(q, k.repeat_interleave(q.shape[1] // k.shape[1], 1), tokens.mask)
+        shares = k.shape[1] < q.shape[1]
+        out = functional.scaled_dot_product_attention(q, k, v, attn_mask=tokens.mask, enable_gqa=shares)
+        return out.transpose(1, 2).flatten(2)
+
+    def _watch(self, q: Tensor, k: Tensor, mask: Tensor) -> None:
+        logits = (q @ k.mT).float() / q.shape[-1] ** 0.5
+        largest = logits.masked_fill(~mask, float("-inf")).amax((0, 2, 3))
+        torch.maximum(self.max_logits, largest, out=self.max_logits)
+
+
+class GroupedQueryAttention(Attention):
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__(config)
         self.head_dim, width, kv_heads = config.head_dim, config.hidden_size, config.num_key_value_heads
         self.q_proj = nn.Linear(width, config.num_attention_heads * self.head_dim, bias=False)
         self.k_proj = nn.Linear(width, kv_heads * self.head_dim, bias=False)
@@ -78,15 +98,15 @@ class GroupedQueryAttention(nn.Module):
         q, k = rotate(self.q_norm(q), tokens), rotate(self.k_norm(k), tokens)
         keys_and_values = tokens.gather(torch.stack((k, v), -2), "all-gather of keys and values")
         k, v = keys_and_values.unbind(-2)
-        out: Tensor = self.o_proj(attend(q, k, v, tokens))
+        out: Tensor = self.o_proj(self.attend(q, k, v, tokens))
         return out
 
 
-class LatentAttention(nn.Module):
+class LatentAttention(Attention):
     """Keys and values of all heads come from one latent of ``kv_lora_rank`` dims and one rotary key (DeepSeek-V2)."""
 
     def __init__(self, config: DecoderConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         assert config.kv_lora_rank is not None
         width, heads, self.latent = config.hidden_size, config.num_attention_heads, config.kv_lora_rank
         self.nope, self.rope, self.value = config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim
@@ -109,8 +129,10 @@ class LatentAttention(nn.Module):
         latent, k_rope = self.kv_a_proj_with_mqa(x_BTC).split([self.latent, self.rope], -1)
         k_rope = rotate(k_rope[:, :, None], tokens)[:, :, 0]
         gathered = tokens.gather(torch.cat((self.kv_a_layernorm(latent), k_rope), -1), "all-gather of latents")
-        latent, k_rope = gathered.split([self.latent, self.rope], -1)
-        k_nope, v = self.kv_b_proj(latent).unflatten(-1, (-1, self.nope + self.value)).split([self.nope, self.value], -1)
+        latent, k_rope = gathered.split_with_sizes([self.latent, self.rope], -1)
+        k_nope, v = (
+            self.kv_b_proj(latent).unflatten(-1, (-1, self.nope + self.value)).split([self.nope, self.value], -1)
+        )
         k = torch.cat((k_nope, k_rope[:, :, None].expand(*k_nope.shape[:-1], -1)), -1)
-        out: Tensor = self.o_proj(attend(torch.cat((q_nope, rotate(q_rope, tokens)), -1), k, v, tokens))
+        out: Tensor = self.o_proj(self.attend(torch.cat((q_nope, rotate(q_rope, tokens)), -1), k, v, tokens))
         return out

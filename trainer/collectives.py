@@ -34,7 +34,7 @@ def exchange_rows(
 
     Raises CollectiveFailed, with ``name``, on the way there; the way back raises it from ``backward``.
     """
-    result: Tensor = _ExchangeRows.apply(rows, list(sent), list(received), group, name)
+    result: Tensor = _ExchangeRows.apply(rows, list(sent), list(received), group, name)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -43,7 +43,7 @@ def gather_rows(rows: Tensor, group: dist.ProcessGroup, name: str) -> Tensor:
 
     Raises CollectiveFailed as ``exchange_rows`` does.
     """
-    result: Tensor = _GatherRows.apply(rows, group, name)
+    result: Tensor = _GatherRows.apply(rows, group, name)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -79,12 +79,12 @@ class _GatherRows(torch.autograd.Function):
         ctx.group, ctx.name, ctx.shape = group, name, rows.shape
         result = rows.new_empty(group.size() * rows.shape[0], *rows.shape[1:])
         with naming(name):
-            dist.all_gather_into_tensor(result, rows.contiguous(), group=group)
+            dist.all_gather_single(result, rows.contiguous(), group=group)
         return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         result = gradients[0].new_empty(ctx.shape)
         with naming(f"gradient of {ctx.name}"):
-            dist.reduce_scatter_tensor(result, gradients[0].contiguous(), group=ctx.group)
+            dist.reduce_scatter_single(result, gradients[0].contiguous(), group=ctx.group)
         return result, None, None

@@ -46,7 +46,9 @@ class DecoderConfig:
     def __post_init__(self) -> None:
         latent = self.kv_lora_rank is not None
         needed = ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"]
-        needed += ["qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"] if latent else ["num_key_value_heads", "head_dim"]
+        needed += (
+            ["qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"] if latent else ["num_key_value_heads", "head_dim"]
+        )
         if self.n_routed_experts:
             needed += ["num_experts_per_tok", "moe_intermediate_size"]
         if not self.n_routed_experts or self.first_k_dense_replace:

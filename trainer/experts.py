@@ -82,7 +82,10 @@ class Experts(nn.Module):
         tokens = order // chosen_NK.shape[1]
         counts_E = torch.bincount(chosen_NK.flatten(), minlength=self.n_experts)
         sent = x_NC[tokens]
-        out = self._run(sent, counts_E.tolist()) if self.group is None else self._run_elsewhere(sent, counts_E, self.group)
+        if self.group is None:
+            out = self._run(sent, counts_E.tolist())
+        else:
+            out = self._run_elsewhere(sent, counts_E, self.group)
         weighted = out.float() * weights_NK.flatten()[order, None].float()
         return torch.zeros_like(x_NC, dtype=torch.float32).index_add(0, tokens, weighted).to(x_NC.dtype)
 
@@ -107,7 +110,7 @@ class Experts(nn.Module):
         """Each expert on its rows, which stand one after the other."""
         gates_and_ups, downs = (_local(weight).unbind() for weight in (self.gate_up_proj, self.down_proj))
         out = []
-        for x, gate_up, down in zip(rows.split(counts), gates_and_ups, downs, strict=True):
+        for x, gate_up, down in zip(torch.split_with_sizes(rows, counts), gates_and_ups, downs, strict=True):
             gate, up = functional.linear(x, gate_up).chunk(2, dim=-1)
             out.append(functional.linear(functional.silu(gate) * up, down))
         return torch.cat(out)

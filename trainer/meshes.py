@@ -76,10 +76,11 @@ class MeshSizes:
         if n_experts % self.ep or (n_experts == 0 and self.ep > 1):
             raise MeshError(f"ep = {self.ep} does not divide {n_experts} experts; {_divisors(n_experts)} would")
         if self.cp > 1 and sequence % (2 * self.cp):
-            near = [n for n in (sequence // (2 * self.cp) * 2 * self.cp, -(-sequence // (2 * self.cp)) * 2 * self.cp) if n]
+            pieces = 2 * self.cp
+            near = [str(n) for n in (sequence // pieces * pieces, -(-sequence // pieces) * pieces) if n]
             raise MeshError(
-                f"sequences of {sequence} tokens cannot be cut into 2 x cp = {2 * self.cp} equal pieces; "
-                f"{' or '.join(map(str, near))} tokens can"
+                f"sequences of {sequence} tokens cannot be cut into 2 x cp = {pieces} equal pieces; "
+                f"{' or '.join(near)} tokens can"
             )
 
 

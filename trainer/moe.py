@@ -85,6 +85,9 @@ class Decoder(nn.Module):
         if config.tie_word_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
 
+    def blocks(self) -> Iterator[Block]:
+        return (layer for layer in self.layers if isinstance(layer, Block))
+
     def forward(self, ids_BT: Tensor, positions_T: Tensor | None = None) -> Tensor:
         if positions_T is None:
             positions_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)

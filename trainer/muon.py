@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from trainer.adamw import adamw_step, local_gradient, to_local
+from trainer.adamw import adamw_step, local_gradient, state_of, to_local
 from trainer.agreement import Described, agree, refuse_non_finite
 from trainer.collectives import naming
 from trainer.muon_options import Options, Scale, Traffic
@@ -172,11 +172,20 @@ class Muon(torch.optim.Optimizer):
                 prepared.groups[chunk.ranks] = _process_group(chunk.ranks, meshes.get(chunk.ranks))
         return prepared
 
-    def _local(self, parameter: Tensor, gradient: Tensor | None) -> _Local:
-        state = self.state[parameter]
+    def named_state(self) -> dict[str, Tensor]:
+        """The state's tensors by "PARAMETER.KEY", laid out as the parameters are; zeros before the first step."""
+        states = [(name, self._momentum(parameter)) for name, parameter in self._named("muon")]
+        states += [(name, state_of(self, parameter)) for name, parameter in self._named("adamw")]
+        return {f"{name}.{key}": tensor for name, state in states for key, tensor in state.items()}
+
+    def _momentum(self, parameter: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[parameter]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
-        weight = to_local(parameter)
+        return state
+
+    def _local(self, parameter: Tensor, gradient: Tensor | None) -> _Local:
+        state, weight = self._momentum(parameter), to_local(parameter)
         if gradient is None:
             gradient = torch.zeros((), dtype=weight.dtype, device=weight.device).expand(weight.shape)
         return _Local(weight, gradient, to_local(state["momentum_buffer"]))

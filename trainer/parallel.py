@@ -1,9 +1,9 @@
 """A decoder on two meshes: experts on the wide one, all else on the narrow one, gradients summed over all ranks.
 
 The gradient that a step uses is that of the sum of all ranks' losses: let each rank's loss be the sum over its own
-tokens, divided by the number of tokens of all ranks (``n_tokens``). Then the same rule, a sum, is right for both meshes:
-an expert's gradient holds the tokens of its whole exchange group already, and is summed over the ranks that hold the
-same expert; other gradients are summed over all ranks.
+tokens, divided by the number of tokens of all ranks (``n_tokens``). Then one rule, a sum, is right for both meshes: an
+expert's gradient holds the tokens of its whole exchange group already, and is summed over the ranks that hold the same
+expert; other gradients are summed over all ranks.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from trainer.collectives import naming
 from trainer.experts import Experts
+from trainer.fsdp_collectives import NamedAllGather, NamedReduceScatter
 from trainer.meshes import Meshes
 from trainer.moe import Decoder
 
@@ -34,8 +35,8 @@ def parallelize(
     Raises MeshError if the experts cannot be divided over ``ep``.
     """
     model.cp_group = meshes.cp_group
-    for layer in model.layers:
-        layer.recompute = recompute
+    for block in model.blocks():
+        block.recompute = recompute
     shard_modules(model, model.layers, meshes, precision)
 
 
@@ -53,10 +54,13 @@ def shard_modules(
     for block in blocks:
         fully_shard(block, mesh=meshes.weights, mp_policy=policy)
     fully_shard(model, mesh=meshes.weights, mp_policy=policy)
-    for module in model.modules():
+    for name, module in model.named_modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo has no sum with a factor
+            what = name or "the model"
+            module.set_custom_all_gather(NamedAllGather(f"all-gather of the weights of {what}"))
+            module.set_custom_reduce_scatter(NamedReduceScatter(f"reduce-scatter of the gradients of {what}"))
 
 
 def _spread(experts: Experts, meshes: Meshes) -> None:

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+import torch.distributed as dist
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from trainer.attention import Attention, GroupedQueryAttention, LatentAttention
+from trainer.collectives import naming
 from trainer.units import Split, layout_of, part_of, units_of
 
 
@@ -57,3 +60,41 @@ def clip_latent(
     n = len(gamma)
     scale_rows("q_b_proj", q_b, (nope_dim, rope_dim) * n, [f for g in gamma for f in (g**0.5, g)], rank)
     scale_rows("kv_b_proj", kv_b, (nope_dim, value_dim) * n, [f for g in gamma for f in (g**0.5, 1.0)], rank)
+
+
+def watch(model: nn.Module) -> None:
+    """Let the attention of a ``trainer.moe.Decoder`` keep its largest logits, for ``clip_attention``.
+
+    Raises ValueError where queries are normalised: their projection does not scale them.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, GroupedQueryAttention) and not isinstance(module.q_norm, nn.Identity):
+            raise ValueError(f"{name}: its queries are normalised, and cannot be clipped by their projection")
+        if isinstance(module, Attention):
+            module.watches = True
+
+
+@torch.no_grad()
+def clip_attention(model: nn.Module, tau: float = 100.0) -> Tensor:
+    """After a step: bound by ``tau`` the heads whose logits exceeded it since the last call, on any rank.
+
+    Returns the largest logits [layers, heads]. Costs one all-reduce. Raises CollectiveFailed when another rank fails.
+    """
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    modules = [module for module in model.modules() if isinstance(module, Attention)]
+    largest = torch.stack([module.max_logits for module in modules])
+    if dist.is_initialized():
+        with naming("all-reduce of the largest attention logits"):
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+    for module, logits in zip(modules, largest, strict=True):
+        gamma = gammas(logits, tau).tolist()
+        module.max_logits.zero_()
+        if min(gamma) == 1.0:
+            continue
+        if isinstance(module, LatentAttention):
+            queries = module.q_b_proj if module.compressed else module.q_proj
+            clip_latent(queries.weight, module.kv_b_proj.weight, gamma, module.nope, module.rope, module.value, rank)
+        elif isinstance(module, GroupedQueryAttention):
+            n_kv_heads = module.k_proj.out_features // module.head_dim
+            clip_grouped(module.q_proj.weight, module.k_proj.weight, gamma, n_kv_heads, module.head_dim, rank)
+    return largest

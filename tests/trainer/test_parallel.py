@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
-from decoder_cases import GROUPED, LATENT, Run, curve, loss_and_gradients, trainee_of, weights
+from decoder_cases import GROUPED, LATENT, Run, backward, curve, loss_and_gradients, trainee_of, weights
 from ranks import Ranks
 from torch import Tensor
 
+from trainer.decoder_config import DecoderConfig
 from trainer.meshes import MeshSizes
+from trainer.qk_clip import clip_attention, watch
 
 WORLD = 8
 # All dims at once, twice: the experts one on a rank, and the experts copied and cut by rows.
@@ -46,7 +49,7 @@ def close(found: dict[str, Tensor], expected: dict[str, Tensor], relative: float
     ids=lambda s: f"replicate{s.dp_replicate}-cp{s.cp}-ep{s.ep}-cut{s.wide_shard}",
 )
 @pytest.mark.parametrize("config", [LATENT, GROUPED], ids=["latent", "grouped"])
-def test_loss_and_gradients_are_those_of_one_process(ranks: Ranks, sizes: MeshSizes, config: object) -> None:
+def test_loss_and_gradients_are_those_of_one_process(ranks: Ranks, sizes: MeshSizes, config: DecoderConfig) -> None:
     loss, expected = loss_and_gradients(Run(config=config))
     for their_loss, found in ranks.run(loss_and_gradients, Run(config=config, sizes=sizes)):
         assert abs(their_loss - loss) < 2e-6 * loss
@@ -80,3 +83,31 @@ def test_fifty_steps_of_muon_overlay_the_curve_of_one_process(ranks: Ranks, size
         for (loss, norm), (their_loss, their_norm) in zip(expected, found, strict=True):
             assert abs(their_loss - loss) < 1e-3 * loss
             assert abs(their_norm - norm) < 1e-3 * norm
+
+
+def clipped(run: Run) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """The largest logits before and after a clip to three quarters of the largest, and the weights after it."""
+    trainee = trainee_of(run)
+    watch(trainee.model)
+    backward(trainee, 0)
+    before = clip_attention(trainee.model, tau=1e9)
+    backward(trainee, 0)
+    clip_attention(trainee.model, tau=0.75 * before.max().item())
+    backward(trainee, 0)
+    return before, clip_attention(trainee.model, tau=1e9), weights(trainee.model)
+
+
+@pytest.mark.parametrize("config", [LATENT, replace(GROUPED, qk_norm=False)], ids=["latent", "grouped"])
+def test_attention_logits_are_clipped_alike_on_every_mesh(ranks: Ranks, config: DecoderConfig) -> None:
+    before, after, expected = clipped(Run(config=config))
+    bound = 0.75 * before.max()
+    assert (before > bound).any() and (before < bound).any()
+    assert (after[0] <= bound * 1.0001).all(), "the first layer sees the same inputs"
+    for _, theirs, found in ranks.run(clipped, Run(config=config, sizes=COMBINED)):
+        assert torch.allclose(theirs, after, rtol=1e-4)
+        assert all(torch.allclose(found[name], tensor, rtol=1e-4) for name, tensor in expected.items())
+
+
+def test_normalised_queries_cannot_be_clipped() -> None:
+    with pytest.raises(ValueError, match=r"layers\.0\.self_attn: its queries are normalised"):
+        watch(trainee_of(Run(config=GROUPED)).model)
