@@ -317,11 +317,14 @@ def test_runs_without_privileges(sandbox: Sandbox) -> None:
 
 
 def test_system_calls_of_the_kernels_own_business_are_refused(provider: SandboxProvider, sandbox: Sandbox) -> None:
-    """EPERM for what the profile lists, ENOSYS for clone3; threads, forks and subprocesses work."""
+    """EPERM for what the profile lists, ENOSYS for clone3; threads, forks and subprocesses work.
+
+    Nor is there a way to the hypervisor (AF_VSOCK), or input into a terminal (without the filter: ENOTTY, for a pipe).
+    """
     if provider.name == "bubblewrap":
         assert seccomp.program() is not None, "libseccomp2 is missing"
     program = """
-import ctypes, json, platform, subprocess, threading, multiprocessing
+import ctypes, json, platform, socket, subprocess, threading, multiprocessing
 libc = ctypes.CDLL(None, use_errno=True)
 numbers = {"x86_64": {"ptrace": 101, "mount": 165, "unshare": 272, "keyctl": 250, "bpf": 321, "io_uring_setup": 425,
            "perf_event_open": 298, "userfaultfd": 323, "process_vm_readv": 310, "open_by_handle_at": 304, "setns": 308,
@@ -334,6 +337,16 @@ for name, number in numbers.items():
 ctypes.set_errno(0)
 libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0)  # clone with a new user namespace
 found["clone"] = ctypes.get_errno()
+for name, request in (("TIOCSTI", 0x5412), ("TIOCLINUX", 0x541C), ("high bits", 0xABCD00005412)):
+    ctypes.set_errno(0)
+    libc.syscall(16, 0, ctypes.c_ulong(request), b"x")
+    found[name] = ctypes.get_errno()
+for name, family in (("AF_PACKET", 17), ("AF_ALG", 38), ("AF_VSOCK", 40)):
+    ctypes.set_errno(0)
+    libc.syscall(41, family, 1, 0)
+    found[name] = ctypes.get_errno()
+for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6):
+    socket.socket(family, socket.SOCK_STREAM).close()
 thread = threading.Thread(target=lambda: found.update(thread=0)); thread.start(); thread.join()
 found["subprocess"] = subprocess.run(["true"]).returncode
 child = multiprocessing.Process(target=print, args=("child",)); child.start(); child.join()
@@ -344,6 +357,7 @@ print(json.dumps(found))
     found = json.loads(done.stdout.splitlines()[-1])
     assert [found.pop(name) for name in ("thread", "subprocess", "fork")] == [0, 0, 0]
     assert found.pop("clone3") == errno.ENOSYS
+    assert {found.pop(name) for name in ("AF_PACKET", "AF_ALG", "AF_VSOCK")} == {errno.EAFNOSUPPORT}
     assert set(found.values()) == {errno.EPERM}, found
     assert "Seccomp:\t2" in text(sandbox, "cat /proc/self/status")
 

@@ -44,9 +44,13 @@ def _is_known(pyseccomp: Any, name: str) -> bool:  # noqa: ANN401 - a module wit
 
 
 def _argument(pyseccomp: Any, argument: dict[str, Any]) -> Any:  # noqa: ANN401
-    if argument["op"] != "SCMP_CMP_MASKED_EQ":
-        raise ValueError(f"seccomp.json: op {argument['op']!r} is not understood here")
-    return pyseccomp.Arg(argument["index"], pyseccomp.MASKED_EQ, argument["value"], argument["valueTwo"])
+    match argument["op"]:
+        case "SCMP_CMP_MASKED_EQ":
+            return pyseccomp.Arg(argument["index"], pyseccomp.MASKED_EQ, argument["value"], argument["valueTwo"])
+        case "SCMP_CMP_GT":
+            return pyseccomp.Arg(argument["index"], pyseccomp.GT, argument["value"])
+        case other:
+            raise ValueError(f"seccomp.json: op {other!r} is not understood here")
 
 
 def _exported(made: Any) -> bytes:  # noqa: ANN401
