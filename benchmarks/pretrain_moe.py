@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import statistics
 import sysconfig
 import time
@@ -154,7 +155,7 @@ def sooner(curves: Sequence[Curve]) -> float:
     """The share of the time after which the best Muon is where the best AdamW ends (interpolated; inf: never)."""
     target = best(curves, "adamw").points[-1][1]
     points = best(curves, "muon").points
-    for (t0, loss0), (t1, loss1) in zip(points, points[1:], strict=False):
+    for (t0, loss0), (t1, loss1) in itertools.pairwise(points):
         if loss1 <= target:
             share = (loss0 - target) / (loss0 - loss1) if loss0 > loss1 else 0.0
             return (t0 + max(share, 0.0) * (t1 - t0)) / points[-1][0]
