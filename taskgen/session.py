@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ exec "$5" "$6"
 """
 UNPACKED = b"unpacked"
 UNPACK_S = 600.0
+#: A server reads at once; one that code under test has stopped never does.
+SEND_S = 60.0
 #: The server keeps to less; this is for code that speaks in its place.
 EVENTS_MAX_BYTES = 600 << 20
 #: Options of every run: our own reports only, no state left behind, go on past collection errors.
@@ -145,7 +148,7 @@ class TestSession:
         for attempt in (1, 2):
             try:
                 channel = self._connect()
-                channel.send(line)
+                send_within(channel, line, SEND_S)
                 return _read_events(channel, timeout_s + GRACE_S)
             except (EOFError, TimeoutError, ValueError) as error:
                 detail = self._channel.stderr_tail() if self._channel else ""
@@ -176,7 +179,7 @@ class TestSession:
         command = ["/bin/sh", "-c", START, "start", TREE_DIR, RUNNER_DIR, *sizes, PYTHON, SERVER]
         channel = sandbox.open(command, env=self._environ)
         try:
-            channel.send(self._tree + programs)
+            send_within(channel, self._tree + programs, UNPACK_S)
             if (said := channel.receive(UNPACK_S)) != UNPACKED:
                 raise ValueError(f"{said!r:.200}")
         except (EOFError, TimeoutError, ValueError) as error:
@@ -202,6 +205,20 @@ class TestSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def send_within(channel: Channel, line: bytes, seconds: float) -> None:
+    """Write one line; a program that does not read it in time is killed, as nothing else ends a write to a full pipe.
+
+    Raises EOFError if the program has ended, of itself or so.
+    """
+    timer = threading.Timer(seconds, channel.close)
+    timer.daemon = True
+    timer.start()
+    try:
+        channel.send(line)
+    finally:
+        timer.cancel()
 
 
 def runner_archive() -> bytes:

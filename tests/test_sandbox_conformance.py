@@ -31,6 +31,7 @@ from taskgen.sandboxes.docker import SNAPSHOTS, DockerProvider
 from taskgen.sandboxes.docker_owner import OWNER_LABEL
 from taskgen.sandboxes.guarantees import guarantees
 from taskgen.sandboxes.select import select
+from taskgen.session import send_within
 
 MIB = 1 << 20
 # Writes to a file ten times a second for as long as it lives.
@@ -360,6 +361,15 @@ print(json.dumps(found))
     assert {found.pop(name) for name in ("AF_PACKET", "AF_ALG", "AF_VSOCK")} == {errno.EAFNOSUPPORT}
     assert set(found.values()) == {errno.EPERM}, found
     assert "Seccomp:\t2" in text(sandbox, "cat /proc/self/status")
+
+
+def test_a_program_that_does_not_read_cannot_hold_up_who_writes(sandbox: Sandbox) -> None:
+    channel = sandbox.open(["sleep", "600"])
+    started = time.monotonic()
+    with pytest.raises(EOFError):
+        send_within(channel, bytes(32 << 20), 3.0)
+    assert time.monotonic() - started < 30
+    channel.close()
 
 
 def test_no_socket_of_an_engine_is_there(sandbox: Sandbox) -> None:
