@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
 from trainer.decoder_config import DecoderConfig
@@ -48,6 +49,7 @@ class Run:
     sizes: MeshSizes | None = None
     recompute: bool = False
     meta: bool = False
+    bf16: bool = False
 
 
 @dataclass(slots=True)
@@ -65,7 +67,8 @@ def trainee_of(run: Run, seed: int = 1) -> Trainee:
     meshes = None
     if run.sizes is not None:
         meshes = meshes_of(run.sizes)
-        parallelize(model, meshes, recompute=run.recompute)
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if run.bf16 else None
+        parallelize(model, meshes, precision=policy, recompute=run.recompute)
     if run.meta:
         model.to_empty(device="cpu")
         init_weights(model, seed, std=0.1)

@@ -63,6 +63,17 @@ def test_recomputed_activations_give_the_same_gradients(ranks: Ranks) -> None:
         close(found, expected, 2e-5)
 
 
+def test_mixed_precision_computes_in_bfloat16_and_reduces_in_float32(ranks: Ranks) -> None:
+    """Near the gradients of float32, not at them; tokens that change experts for a rounding set how near."""
+    loss, expected = loss_and_gradients(Run(config=LATENT))
+    for their_loss, found in ranks.run(loss_and_gradients, Run(config=LATENT, sizes=COMBINED, bf16=True)):
+        assert 0 < abs(their_loss - loss) < 5e-3 * loss
+        assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+        for name, tensor in expected.items():
+            alike = torch.nn.functional.cosine_similarity(found[name].flatten(), tensor.flatten(), dim=0)
+            assert alike > 0.95, f"{name}: {alike}"
+
+
 def initial_weights(run: Run) -> dict[str, Tensor]:
     return weights(trainee_of(run).model)
 
