@@ -20,39 +20,72 @@ from trainer.collectives import gather_rows
 from trainer.decoder_config import DecoderConfig
 
 
+class Cache:
+    """What attention keeps of earlier tokens, in buffers of a fixed length: [rows, length, ...] for each layer."""
+
+    def __init__(self, rows: int, length: int) -> None:
+        self.rows, self.length = rows, length
+        self.layers: dict[int, Tensor] = {}
+
+    def put(self, layer: int, values_BTX: Tensor, slots_BT: Tensor) -> Tensor:
+        """Write the values of T tokens of each row to its slots; returns the whole buffer."""
+        if layer not in self.layers:
+            self.layers[layer] = values_BTX.new_zeros(self.rows, self.length, *values_BTX.shape[2:])
+        buffer = self.layers[layer]
+        buffer[torch.arange(len(slots_BT), device=slots_BT.device)[:, None], slots_BT] = values_BTX
+        return buffer
+
+    def rows_of(self, index_B: Tensor) -> Cache:
+        """A cache of these rows alone, in this order; a row may be taken several times."""
+        taken = Cache(len(index_B), self.length)
+        taken.layers = {layer: buffer[index_B] for layer, buffer in self.layers.items()}
+        return taken
+
+
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Where this rank's tokens stand in their sequences: the rotation of each (``cos``, ``sin`` [T, D]), the keys that
-    each may see (``mask`` [T, S]), and the ranks that have the others (None: it has all)."""
+    """Where the tokens stand: the rotation of each (``cos``, ``sin`` [B, T, 1, D]) and the keys that each may see
+    (``mask`` [B, 1, T, S]), with a B of 1 where all rows are alike. ``group``: the ranks that have other tokens of the
+    same sequences. ``cache``: earlier tokens, and the ``slots`` [B, T] of these."""
 
     cos: Tensor
     sin: Tensor
     mask: Tensor
-    group: dist.ProcessGroup | None
+    group: dist.ProcessGroup | None = None
+    cache: Cache | None = None
+    slots: Tensor | None = None
 
-    def gather(self, values_BTX: Tensor, name: str) -> Tensor:
-        """[B, S, X], from the [B, T, X] of all ranks that share the sequences."""
+    def everything(self, values_BTX: Tensor, layer: int, name: str) -> Tensor:
+        """[B, S, X], of all tokens that there are, from the [B, T, X] of these."""
+        if self.cache is not None:
+            assert self.slots is not None
+            return self.cache.put(layer, values_BTX, self.slots)
         if self.group is None:
             return values_BTX
         return gather_rows(values_BTX.transpose(0, 1), self.group, name).transpose(0, 1)
 
 
 def tokens_at(positions_T: Tensor, config: DecoderConfig, group: dist.ProcessGroup | None) -> Tokens:
-    """``positions_T``: places of this rank's tokens in their sequence, of one length on all ranks of ``group``."""
-    frequencies = torch.arange(0, config.rotary_dim, 2, device=positions_T.device, dtype=torch.float32)
-    angles = positions_T.float()[:, None] / config.rope_theta ** (frequencies / config.rotary_dim)
-    angles = torch.cat((angles, angles), -1)
-    all_positions = positions_T
-    if group is not None:
-        all_positions = gather_rows(positions_T, group, "all-gather of positions")
-    return Tokens(angles.cos(), angles.sin(), positions_T[:, None] >= all_positions[None, :], group)
+    """Tokens of whole sequences. ``positions_T``: places of this rank's tokens in their sequence, of one length on all
+    ranks of ``group``; each token sees those before it."""
+    everybody = positions_T if group is None else gather_rows(positions_T, group, "all-gather of positions")
+    mask = positions_T[:, None] >= everybody[None, :]
+    cos, sin = rotations(positions_T[None], config)
+    return Tokens(cos, sin, mask[None, None], group)
+
+
+def rotations(positions_BT: Tensor, config: DecoderConfig) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [B, T, 1, D] for ``rotate``."""
+    frequencies = torch.arange(0, config.rotary_dim, 2, device=positions_BT.device, dtype=torch.float32)
+    angles = positions_BT.float()[..., None] / config.rope_theta ** (frequencies / config.rotary_dim)
+    angles = torch.cat((angles, angles), -1)[:, :, None]
+    return angles.cos(), angles.sin()
 
 
 def rotate(x: Tensor, tokens: Tokens) -> Tensor:
     """[B, T, H, D], each pair of dims (i, i + D/2) turned by its angle."""
     first, second = x.chunk(2, dim=-1)
-    cos, sin = (part[:, None, :].to(x.dtype) for part in (tokens.cos, tokens.sin))
-    return x * cos + torch.cat((-second, first), -1) * sin
+    return x * tokens.cos.to(x.dtype) + torch.cat((-second, first), -1) * tokens.sin.to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -61,9 +94,9 @@ class Attention(nn.Module):
 
     max_logits: Tensor
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
         super().__init__()
-        self.watches = False
+        self.watches, self.layer = False, layer
         self.register_buffer("max_logits", torch.zeros(config.num_attention_heads), persistent=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, tokens: Tokens) -> Tensor:
@@ -83,8 +116,8 @@ class Attention(nn.Module):
 
 
 class GroupedQueryAttention(Attention):
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        super().__init__(config, layer)
         self.head_dim, width, kv_heads = config.head_dim, config.hidden_size, config.num_key_value_heads
         self.q_proj = nn.Linear(width, config.num_attention_heads * self.head_dim, bias=False)
         self.k_proj = nn.Linear(width, kv_heads * self.head_dim, bias=False)
@@ -96,7 +129,7 @@ class GroupedQueryAttention(Attention):
     def forward(self, x_BTC: Tensor, tokens: Tokens) -> Tensor:
         q, k, v = (p(x_BTC).unflatten(-1, (-1, self.head_dim)) for p in (self.q_proj, self.k_proj, self.v_proj))
         q, k = rotate(self.q_norm(q), tokens), rotate(self.k_norm(k), tokens)
-        keys_and_values = tokens.gather(torch.stack((k, v), -2), "all-gather of keys and values")
+        keys_and_values = tokens.everything(torch.stack((k, v), -2), self.layer, "all-gather of keys and values")
         k, v = keys_and_values.unbind(-2)
         out: Tensor = self.o_proj(self.attend(q, k, v, tokens))
         return out
@@ -105,8 +138,8 @@ class GroupedQueryAttention(Attention):
 class LatentAttention(Attention):
     """Keys and values of all heads come from one latent of ``kv_lora_rank`` dims and one rotary key (DeepSeek-V2)."""
 
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        super().__init__(config, layer)
         assert config.kv_lora_rank is not None
         width, heads, self.latent = config.hidden_size, config.num_attention_heads, config.kv_lora_rank
         self.nope, self.rope, self.value = config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim
@@ -128,7 +161,8 @@ class LatentAttention(Attention):
         q_nope, q_rope = queries.unflatten(-1, (-1, self.nope + self.rope)).split([self.nope, self.rope], -1)
         latent, k_rope = self.kv_a_proj_with_mqa(x_BTC).split([self.latent, self.rope], -1)
         k_rope = rotate(k_rope[:, :, None], tokens)[:, :, 0]
-        gathered = tokens.gather(torch.cat((self.kv_a_layernorm(latent), k_rope), -1), "all-gather of latents")
+        latents = torch.cat((self.kv_a_layernorm(latent), k_rope), -1)
+        gathered = tokens.everything(latents, self.layer, "all-gather of latents")
         latent, k_rope = gathered.split_with_sizes([self.latent, self.rope], -1)
         k_nope, v = (
             self.kv_b_proj(latent).unflatten(-1, (-1, self.nope + self.value)).split([self.nope, self.value], -1)

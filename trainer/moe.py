@@ -52,7 +52,7 @@ class Block(nn.Module):
     def __init__(self, config: DecoderConfig, layer: int) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = (GroupedQueryAttention if config.kv_lora_rank is None else LatentAttention)(config)
+        self.self_attn = (GroupedQueryAttention if config.kv_lora_rank is None else LatentAttention)(config, layer)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         dense = not config.routes(layer)
         self.mlp = GatedMLP(config.hidden_size, config.intermediate_size) if dense else MixtureOfExperts(config)
@@ -91,11 +91,18 @@ class Decoder(nn.Module):
     def forward(self, ids_BT: Tensor, positions_T: Tensor | None = None) -> Tensor:
         if positions_T is None:
             positions_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)
-        tokens = tokens_at(positions_T, self.config, self.cp_group)
-        x_BTC = self.embed_tokens(ids_BT)
+        return self.logits(self.hidden(ids_BT, tokens_at(positions_T, self.config, self.cp_group)))
+
+    def hidden(self, ids_BT: Tensor, tokens: Tokens) -> Tensor:
+        """What the last layer leaves, [B, T, C]."""
+        x_BTC: Tensor = self.embed_tokens(ids_BT)
         for layer in self.layers:
             x_BTC = layer(x_BTC, tokens)
-        logits: Tensor = self.lm_head(self.norm(x_BTC))
+        return x_BTC
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Next-token logits [..., V] of hidden states [..., C]: of some tokens alone, where only these count."""
+        logits: Tensor = self.lm_head(self.norm(hidden))
         return logits
 
 
