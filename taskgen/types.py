@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 SCHEMA_VERSION = 2
 
@@ -483,3 +484,63 @@ class Recipe:
     keep_docstring: bool
     sha256: str
     template: str
+
+
+# --- Rollouts ------------------------------------------------------------------------------------
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call that the policy made. ``arguments``: the JSON object as decoded; where the policy wrote no JSON object,
+    its text under the key ``raw``."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a tool answered. ``call_id``: that of the call, or '' (the calls before it, in order). ``exit_code``: None
+    where the tool has none or did not say."""
+
+    text: str
+    call_id: str = ""
+    exit_code: int | None = None
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One message of a trajectory. ``extra``: keys of its JSON object that this version does not know."""
+
+    role: Role
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_results: tuple[ToolResult, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One attempt of a policy at a task.
+
+    Attributes:
+        policy: name and version of the policy; '' where it is not known.
+        reward: what grading gave it, or None: not graded, or masked.
+        repo: the repository's name as in repos.yaml (``pypi/boltons``), or ''.
+        packages: what the project is called where it is installed (``more_itertools``); empty: taken from ``repo``
+            or ``instance_id``.
+        extra: keys of the JSON object that this version does not know; they are written again.
+    """
+
+    rollout_id: str
+    instance_id: str
+    policy: str
+    turns: tuple[Turn, ...]
+    reward: float | None = None
+    repo: str = ""
+    packages: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
