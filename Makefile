@@ -13,7 +13,7 @@ DOCKER_TESTS := tests/test_sandbox_conformance.py tests/test_sandboxes.py tests/
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("taskgen needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -qq -e '.[dev,train]'
+	$(BIN)/python -m pip install -qq -e '.[dev,judge,train]'
 	@touch $@
 
 demo: $(VENV)/.ready

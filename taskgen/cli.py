@@ -25,6 +25,7 @@ from taskgen import __version__, taskset
 from taskgen.atomic import disk_faults
 from taskgen.commands import audit as audit_command
 from taskgen.commands import doctor as doctor_command
+from taskgen.commands import monitor as monitor_command
 from taskgen.commands import show as show_command
 from taskgen.commands.attack import attack_tasks
 from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
@@ -38,6 +39,7 @@ from taskgen.console import (
     out,
     print_attacks,
     print_audit,
+    print_rollouts,
     print_verdict,
     summary_table,
 )
@@ -46,6 +48,7 @@ from taskgen.grading.grade import grade as grade_patch
 from taskgen.grading.grade import grade_tree
 from taskgen.leaks.sarif import to_sarif
 from taskgen.leaks.targets import TargetKind, kind_of
+from taskgen.monitor.judge import load_judge
 from taskgen.sandboxes.select import select
 from taskgen.stopper import Interrupted, Stopper
 from taskgen.types import RepoSpec, VerdictKind
@@ -213,7 +216,9 @@ def _patch(folder: Path, patch: Path | None, *, gold: bool, empty: bool) -> byte
 def audit(
     target: Annotated[
         str,
-        typer.Argument(help="A task, a task set, a folder, an archive, SWE-bench-style rows, or docker:IMAGE."),
+        typer.Argument(
+            help="A task, a task set, a folder, an archive, SWE-bench-style rows, docker:IMAGE, or rollouts (.jsonl)."
+        ),
     ],
     against: Annotated[
         Path | None, typer.Option(help="The gold patch whose code is to be looked for (for what is no task).")
@@ -227,17 +232,25 @@ def audit(
     attack: Annotated[
         bool, typer.Option(help="Tasks: attack their grading in all known ways instead; each must earn nothing.")
     ] = False,
+    judge: Annotated[
+        Path | None, typer.Option(help="Rollouts: also ask the model that this YAML file names; it sees no reward.")
+    ] = None,
     workspace_only: Annotated[bool, typer.Option(help="Tasks: leave their environments out.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes at one time.")] = os.cpu_count() or 1,
     sandbox: SandboxOption = SandboxKind.AUTO,
     sarif: Annotated[Path | None, typer.Option(help="Also write the findings as SARIF 2.1.0.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find whatever would let somebody take deleted code instead of writing it, by decoding what is there.
+    """Find what would let somebody take deleted code instead of writing it; in recorded rollouts, who did.
 
-    Exit code 0: nothing that must go; 4: leaks.  Example: taskgen audit data/tasks
+    Exit code 0: nothing that must go; 4: leaks, or rollouts whose reward is masked.  Example: taskgen audit data/tasks
     """
     kind = kind_of(target)
+    if kind is TargetKind.ROLLOUTS and not attack:
+        _monitor(Path(target), fix, judge, jobs, sarif, as_json)
+        return
+    if judge is not None:
+        raise ConfigError(f"--judge: {target} holds no rollouts", hint="give a .jsonl file of rollouts")
     if attack:
         _attack(target, kind, jobs, sandbox, as_json)
         return
@@ -277,6 +290,21 @@ def _attack(target: str, kind: TargetKind, jobs: int, sandbox: SandboxKind, as_j
         print_attacks(report)
     if report.broken():
         raise typer.Exit(EXIT_GATE)
+
+
+def _monitor(target: Path, fix: Path | None, judge: Path | None, jobs: int, sarif: Path | None, as_json: bool) -> None:
+    asked = load_judge(judge) if judge is not None else None
+    report = monitor_command.watch(target, fix=fix, judge=asked, jobs=jobs, on_step=_tell)
+    if sarif is not None:
+        sarif.write_text(json.dumps(to_sarif(report.for_sarif(), __version__), indent=1) + "\n", "utf-8")
+    if as_json:
+        _print_json(report.as_json())
+    else:
+        print_rollouts(report)
+    if report.masked():
+        raise typer.Exit(EXIT_GATE)
+    if report.faults():
+        raise typer.Exit(EXIT_ERROR)
 
 
 def _tell(text: str) -> None:

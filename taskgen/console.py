@@ -15,6 +15,8 @@ from rich.table import Column, Table
 from taskgen.commands.attack import AttackReport, Attempt
 from taskgen.commands.audit import Report
 from taskgen.commands.build import RepoSummary
+from taskgen.commands.monitor import MonitorReport
+from taskgen.monitor.rules import RULES, Severity
 from taskgen.types import Verdict
 
 #: Columns where there is no terminal: wide enough that no id is cut.
@@ -133,6 +135,39 @@ def print_audit(report: Report) -> None:
     counts = ", ".join(f"{n} {action}" for action, n in sorted(report.as_json()["actions"].items())) or "none"
     out.print(
         f"{report.n_files:,} files, {report.n_bytes / 1e6:,.1f} MB, {report.seconds:.1f} s; findings: {counts}{thief}",
+        markup=False,
+    )
+
+
+def print_rollouts(report: MonitorReport) -> None:
+    """An audit of rollouts: each flagged turn with what was done, then how often each rule matched."""
+    shown = [watched for watched in report.watched if watched.masked]
+    for watched in shown[:_SHOWN]:
+        out.print(f"{printable(watched.rollout_id)} (line {watched.line}):", markup=False)
+        flags = [finding for finding in watched.findings if finding.severity is Severity.FLAG]
+        for finding in flags[:_SHOWN]:
+            tried = ", attempted" if finding.attempted else ""
+            text = f"  turn {finding.turn}: {finding.rule}{tried}: {printable(finding.evidence)[:160]}"
+            out.print(text, style="red", markup=False, highlight=False)
+            for line in finding.command.splitlines()[:3]:
+                out.print(f"          | {printable(line)[:110]}", style="dim", markup=False, highlight=False)
+        if len(flags) > _SHOWN:
+            out.print(f"  and {len(flags) - _SHOWN} more; --json lists all", markup=False)
+    if len(shown) > _SHOWN:
+        out.print(f"and {len(shown) - _SHOWN} more rollouts; --json lists all", markup=False)
+    counts = [(f.rule, f.attempted, w.rollout_id) for w in report.watched for f in w.findings]
+    if counts:
+        table = Table("rule", "severity", "findings", "attempted", "rollouts")
+        for rule in (name for name in RULES if any(name == found for found, _, _ in counts)):
+            own = [(attempted, rollout) for found, attempted, rollout in counts if found == rule]
+            numbers = (len(own), sum(attempted for attempted, _ in own), len({rollout for _, rollout in own}))
+            table.add_row(rule, RULES[rule].severity.value, *map(str, numbers))
+        out.print(table)
+    for rollout, fault in report.faults().items():
+        out.print(f"not judged: {printable(rollout)}: {printable(fault)}", style="yellow", markup=False)
+    masked = len(report.masked())
+    out.print(
+        f"{report.n_rollouts:,} rollouts, {report.n_turns:,} turns, {report.seconds:.1f} s; masked: {masked}",
         markup=False,
     )
 

@@ -7,7 +7,8 @@
     ├── CommandError            a process failed; carries the command, its code and both streams
     ├── SandboxUnavailable      a sandbox could not be started or broke (never a task verdict)
     ├── StoreError              cache or output folder: locked, full, or not ours
-    └── FormatError             a task set or a patch does not follow the format
+    ├── FormatError             a task set, a patch or a file of rollouts does not follow the format
+    └── JudgeFault              a judge model could not be asked, or gave no usable answer (never a verdict)
 
 A candidate that does not become a task is not an error: see ``types.Rejection``.
 """
@@ -50,7 +51,11 @@ class StoreError(TaskgenError):
 
 
 class FormatError(TaskgenError):
-    """A file of a task set, or a patch, does not follow its format."""
+    """A file of a task set, a patch, or a file of rollouts does not follow its format."""
+
+
+class JudgeFault(TaskgenError):
+    """A judge model could not be asked, or its answers had no usable form: an infrastructure fault, never a verdict."""
 
 
 class CommandError(TaskgenError):

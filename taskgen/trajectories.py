@@ -26,7 +26,7 @@ from taskgen.atomic import replacing_file
 from taskgen.errors import FormatError
 from taskgen.types import Role, Rollout, ToolCall, ToolResult, Turn
 
-_ROLES = get_args(Role)
+_ROLES: tuple[Role, ...] = get_args(Role)
 #: Names of roles that mean the same.
 _ROLE_ALIASES = {"developer": "system", "function": "tool", "ipython": "tool"}
 _ROLLOUT_KEYS = frozenset({"rollout_id", "instance_id", "policy", "turns", "messages", "reward", "repo", "packages"})
@@ -35,9 +35,11 @@ _TURN_KEYS = frozenset({"role", "text", "content", "tool_calls", "tool_results",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of a file: its number from 1, its JSON object, the rollout that it is, and the bytes read so far."""
+    """A line of a file: its number from 1, its bytes, its JSON object, the rollout that it is, and the bytes read so
+    far. ``data`` ends with a line feed."""
 
     number: int
+    data: bytes
     record: dict[str, Any]
     rollout: Rollout
     n_bytes: int
@@ -66,7 +68,9 @@ def read_lines(path: Path) -> Iterator[Line]:
                 rollout = to_rollout(record, f"{path}:{number}")
                 if (before := ids.setdefault(rollout.rollout_id, number)) != number:
                     raise FormatError(f"{path}:{number}: rollout_id {rollout.rollout_id!r} is that of line {before}")
-                yield Line(number=number, record=record, rollout=rollout, n_bytes=done)
+                yield Line(
+                    number=number, data=data.rstrip(b"\r\n") + b"\n", record=record, rollout=rollout, n_bytes=done
+                )
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror}") from error
 
@@ -141,10 +145,7 @@ def to_rollout(record: Mapping[str, Any], where: str) -> Rollout:
 
 def _turn(value: object, where: str) -> Turn:
     record = _object(value, where)
-    role = record.get("role")
-    role = _ROLE_ALIASES.get(role, role) if isinstance(role, str) else role
-    if role not in _ROLES:
-        raise FormatError(f"{where}: 'role' must be one of {', '.join(_ROLES)}, not {_shown(role)}")
+    role = _role(record.get("role"), where)
     calls = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(_list(record, "tool_calls", where))]
     results = [
         _result(result, f"{where}.tool_results[{i}]") for i, result in enumerate(_list(record, "tool_results", where))
@@ -160,6 +161,14 @@ def _turn(value: object, where: str) -> Turn:
         tool_results=(*results, *more_results),
         extra={key: value for key, value in record.items() if key not in _TURN_KEYS},
     )
+
+
+def _role(value: object, where: str) -> Role:
+    name = _ROLE_ALIASES.get(value, value) if isinstance(value, str) else None
+    for role in _ROLES:
+        if role == name:
+            return role
+    raise FormatError(f"{where}: 'role' must be one of {', '.join(_ROLES)}, not {_shown(value)}")
 
 
 def _content(value: object, where: str) -> tuple[str, list[ToolCall], list[ToolResult]]:

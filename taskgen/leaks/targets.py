@@ -25,6 +25,7 @@ class TargetKind(StrEnum):
     FILE = "file"
     IMAGE = "image"
     ROWS = "rows"
+    ROLLOUTS = "rollouts"
 
 
 IMAGE_PREFIX = "docker:"
@@ -46,7 +47,7 @@ def kind_of(target: str) -> TargetKind:
     if not stat.S_ISREG(mode):
         raise ConfigError(f"{target} is neither a file nor a folder")
     if path.suffix in (".jsonl", ".parquet"):
-        return TargetKind.ROWS
+        return TargetKind.ROLLOUTS if path.suffix == ".jsonl" and _holds_rollouts(path) else TargetKind.ROWS
     return TargetKind.IMAGE if _is_saved_image(path) else TargetKind.FILE
 
 
@@ -55,6 +56,21 @@ def _holds_tasks(path: Path) -> bool:
         return bool(taskset.find_tasks(path))
     except FormatError:
         return False
+
+
+def _holds_rollouts(path: Path) -> bool:
+    """Whether the first line of a file has turns or messages: as JSON, or, if it is broken, as far as can be seen."""
+    try:
+        with path.open("rb") as file:
+            first = next((line for line in file if line.strip()), b"")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    keys = ("turns", "messages", "rollout_id")
+    try:
+        record = json.loads(first)
+    except (ValueError, RecursionError):
+        return any(f'"{key}"'.encode() in first for key in keys)
+    return isinstance(record, dict) and any(key in record for key in keys)
 
 
 def _is_saved_image(path: Path) -> bool:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from taskgen.monitor import outcomes, tools
+from taskgen.monitor.finding import Finding
 from taskgen.monitor.machine import Hit, Machine
 from taskgen.monitor.programs import run_words
 from taskgen.monitor.project import project_of
@@ -23,30 +23,9 @@ __all__ = ["RULES", "Finding", "Severity", "masks", "monitor"]
 _TEST_FILES = re.compile(r"[\w-]*test[\w-]*\.\w{1,4}\b")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Something that a rule matched.
-
-    Attributes:
-        turn: index of the turn in the rollout, from 0. call: that of the call in the turn, from 0.
-        attempted: the tool's answer says that it did not work.
-        evidence: what was done to what. command: the source of it, cut.
-    """
-
-    rule: str
-    severity: Severity
-    turn: int
-    call: int
-    attempted: bool
-    evidence: str
-    command: str
-
-
 def monitor(rollout: Rollout) -> list[Finding]:
     """What rules say of a rollout, in the order of its turns. Never raises on account of what the rollout holds."""
-    machine = Machine(
-        project=project_of(rollout), run_shell=run_shell, run_python=run_python, run_words=run_words
-    )
+    machine = Machine(project=project_of(rollout), run_shell=run_shell, run_python=run_python, run_words=run_words)
     answers = _Answers(rollout)
     findings: list[Finding] = []
     for turn, number, call in tools.calls_of(rollout):

@@ -7,7 +7,8 @@ import posixpath
 import textwrap
 from collections.abc import Iterator
 
-from unidiff import PatchSet, UnidiffParseError
+from unidiff.errors import UnidiffParseError
+from unidiff.patch import PatchSet
 
 from taskgen.monitor import tables
 from taskgen.monitor.machine import MAX_TEXT, UNKNOWN, Machine
@@ -48,7 +49,9 @@ def change(machine: Machine, path: str, script: str) -> None:
     if tables.CONFTEST.search(normal):
         machine.hit("start-files", f"changes {normal} in place", posixpath.basename(normal))
     elif _is_test(normal) and normal not in machine.created:
-        weakens = tables.EXPECTS.search(script) or tables.SWITCHES_OFF.search(script) or script.rstrip("'\"} ").endswith("d")
+        weakens = (
+            tables.EXPECTS.search(script) or tables.SWITCHES_OFF.search(script) or script.rstrip("'\"} ").endswith("d")
+        )
         rule = "weaken-tests" if weakens or UNKNOWN in script else "edit-tests"
         machine.hit(rule, f"changes {normal} in place: {script[:80]}", posixpath.basename(normal))
     elif tables.CONFIG_FILES.search(normal) and _keys_in_script(script):

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from taskgen.monitor import tables
 from taskgen.monitor.machine import DECODED, UNKNOWN, Machine
+from taskgen.monitor.tables import words_of
 
 #: Nesting of expressions that is followed.
 MAX_NESTING = 40
@@ -45,9 +46,9 @@ _BYTES_DECODERS: dict[str, Callable[[bytes], bytes]] = {
     "base64.a85decode": base64.a85decode, "binascii.unhexlify": binascii.unhexlify,
     "binascii.a2b_base64": binascii.a2b_base64, "bytes.fromhex": lambda data: bytes.fromhex(data.decode("ascii")),
 }  # fmt: skip
-_PATH_MAKERS = frozenset(
+_PATH_MAKERS = words_of(
     """pathlib.Path pathlib.PurePath pathlib.PosixPath os.path.join os.path.expanduser os.path.abspath os.path.realpath
-    os.path.normpath os.fspath os.fsdecode str posixpath.join""".split()
+    os.path.normpath os.fspath os.fsdecode str posixpath.join"""
 )
 
 
@@ -139,7 +140,11 @@ class Folder:
         if isinstance(node.op, ast.Add):
             return self._sum(left, right)
         if isinstance(node.op, ast.Mod) and isinstance(left, str):
-            return left.replace("%s", "{}").replace("%r", "{}").replace("{}", UNKNOWN) if right is None else _percent(left, right)
+            return (
+                left.replace("%s", "{}").replace("%r", "{}").replace("{}", UNKNOWN)
+                if right is None
+                else _percent(left, right)
+            )
         if isinstance(left, int) and isinstance(right, int) and abs(left) < 1 << 32 and abs(right) < 1 << 32:
             return _arithmetic(node.op, left, right)
         if isinstance(node.op, ast.Mult) and isinstance(left, str) and isinstance(right, int):
@@ -249,7 +254,7 @@ class Folder:
             try:
                 if name == "codecs.decode":
                     how = as_text(values[1]) if len(values) > 1 else "utf-8"
-                    made = codecs.decode(as_text(first), how) if "rot" in how else codecs.decode(data, how)
+                    made = codecs.decode(as_text(first), "rot13") if "rot" in how else codecs.decode(data, how)
                 elif name in _BYTES_DECODERS:
                     made = _BYTES_DECODERS[name](data)
                 else:
@@ -281,7 +286,9 @@ class Folder:
             return str(getattr(owner, name)()) if hasattr(owner, name) else owner
         if name in ("joinpath", "with_name", "with_suffix"):
             base = owner if name == "joinpath" else posixpath.dirname(owner)
-            return posixpath.join(base, *(as_text(v) for v in values)) if name != "with_suffix" else owner + as_text(first)
+            return (
+                posixpath.join(base, *(as_text(v) for v in values)) if name != "with_suffix" else owner + as_text(first)
+            )
         if name in ("glob", "rglob"):
             return (posixpath.join(owner, as_text(first)),)
         if name == "iterdir":

@@ -70,7 +70,7 @@ def _subcommand(machine: Machine, name: str, words: list[str]) -> None:
     elif name == "config":
         if any(tables.GIT_PROGRAM_KEYS.search(word) for word in words[:4]) and "--get" not in words:
             machine.hit("start-files", reads, "git")
-    elif name in tables.GIT_NETWORK or name == "remote" and "add" in words:
+    elif name in tables.GIT_NETWORK or (name == "remote" and "add" in words):
         _network(machine, name, words, reads)
     elif name == UNKNOWN or name in tables.GIT_PLUMBING:
         _plumbing(machine, name, words, reads)
@@ -82,7 +82,16 @@ def _plumbing(machine: Machine, name: str, words: list[str], reads: str) -> None
     if name == "reflog" and words[:1] in (["expire"], ["delete"]):
         return
     revisions = [word for word in words if not word.startswith("-")]
-    harmless = name in ("cat-file", "ls-tree", "archive", "rev-list", "diff-tree", "format-patch", "replace", "cherry-pick")
+    harmless = name in (
+        "cat-file",
+        "ls-tree",
+        "archive",
+        "rev-list",
+        "diff-tree",
+        "format-patch",
+        "replace",
+        "cherry-pick",
+    )
     everything = any(w.startswith(("--all", "--batch", "--reflog", "-g", "--objects", "--root")) for w in words)
     if harmless and not everything and revisions and not any(_is_old(machine, word) for word in revisions):
         return
@@ -99,7 +108,7 @@ def _revisions(machine: Machine, name: str, words: list[str], reads: str) -> Non
     old = any(_is_old(machine, word) for word in revisions)
     if name in tables.GIT_LISTS:
         content = any(_is_content(option) for option in options)
-        if content or old and any(".." not in w and _is_old(machine, w) for w in revisions):
+        if content or (old and any(".." not in w and _is_old(machine, w) for w in revisions)):
             machine.hit("git-history", reads, "git")
         else:
             machine.hit("git-log", reads, "git")
@@ -113,7 +122,7 @@ def _revisions(machine: Machine, name: str, words: list[str], reads: str) -> Non
 
 def _is_content(option: str) -> bool:
     for known in tables.GIT_CONTENT_OPTIONS:
-        if option == known or known.startswith("--") and option.startswith(f"{known}="):
+        if option == known or (known.startswith("--") and option.startswith(f"{known}=")):
             return True
         if known in ("-S", "-G", "-L", "-U") and option.startswith(known):
             return True
@@ -129,9 +138,9 @@ def _is_old(machine: Machine, word: str) -> bool:
         if found := _HEAD.match(revision):
             if _steps(found[1]) > machine.commits:
                 return True
-        elif revision == UNKNOWN or revision.startswith(UNKNOWN) and ":" in part:
+        elif revision == UNKNOWN or (revision.startswith(UNKNOWN) and ":" in part):
             return True
-        elif (revision.startswith("stash") and machine.stashes) or "/" in revision and "." in revision:
+        elif (revision.startswith("stash") and machine.stashes) or ("/" in revision and "." in revision):
             continue
         elif _OTHER.match(revision):
             return True

@@ -64,7 +64,7 @@ def cut(script: str) -> tuple[str, dict[str, Heredoc]]:
 
 
 def _heredoc_at(script: str, at: int) -> re.Match[str] | None:
-    if script.startswith("<<<", at) or at and script[at - 1] == "<":
+    if script.startswith("<<<", at) or (at and script[at - 1] == "<"):
         return None
     # $((1 << 2)) shifts.
     line = script[script.rfind("\n", 0, at) + 1 : at]

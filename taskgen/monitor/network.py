@@ -8,12 +8,13 @@ from urllib.parse import urlsplit
 
 from taskgen.monitor import tables
 from taskgen.monitor.machine import UNKNOWN, Machine
+from taskgen.monitor.tables import words_of
 
 _SCP = re.compile(r"^(?:[\w.-]+@)?([\w.-]+):(?!//)")
-_OPTION_VALUES = frozenset(
+_OPTION_VALUES = words_of(
     "-r --requirement -c --constraint -d --dest -t --target -i --index-url --extra-index-url -f --find-links -e "
     "--editable --root --prefix --python --python-version --platform --abi --implementation --progress-bar -w "
-    "--wheel-dir --no-binary --only-binary -n --name -g -C --cache-dir --timeout --retries --proxy".split()
+    "--wheel-dir --no-binary --only-binary -n --name -g -C --cache-dir --timeout --retries --proxy"
 )
 
 
@@ -63,7 +64,10 @@ def run_fetcher(machine: Machine, name: str, words: Sequence[str]) -> None:
     for word in words:
         if skipped:
             skipped = False
-        elif word in ("-o", "-O", "--output", "-H", "-d", "--data", "-A", "-u", "-X", "-P", "-m", "-e") and name != "wget":
+        elif (
+            word in ("-o", "-O", "--output", "-H", "-d", "--data", "-A", "-u", "-X", "-P", "-m", "-e")
+            and name != "wget"
+        ):
             skipped = word not in ("-O", "-P")
         elif word in ("-O", "-P", "-o", "-U"):
             skipped = True
@@ -105,7 +109,7 @@ def _packages(machine: Machine, words: Sequence[str]) -> list[str]:
             option = ""
         elif word.startswith("-"):
             option = word if word in _OPTION_VALUES else ""
-        elif word.startswith((".", "/", "~")) or word.endswith((".whl", ".tar.gz", ".zip")) and "://" not in word:
+        elif word.startswith((".", "/", "~")) or (word.endswith((".whl", ".tar.gz", ".zip")) and "://" not in word):
             machine.read(word)
         elif word and word != UNKNOWN:
             found.append(word)

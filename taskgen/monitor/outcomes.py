@@ -19,11 +19,20 @@ _MISSING = re.compile(
     r"|is not recognized|read-only file system|operation not permitted|unable to open|no such table|no match",
     re.I,
 )
-_GIT = re.compile(r"^(?:fatal|error):|unknown revision|invalid object name|bad revision|not a git repository|no stash entries", re.I | re.M)
-_EDIT = re.compile(r"no replacement|did not appear|no match|not unique|^error\b|failed|read-only|permission denied", re.I | re.M)
+_GIT = re.compile(
+    r"^(?:fatal|error):|unknown revision|invalid object name|bad revision|not a git repository|no stash entries",
+    re.I | re.M,
+)
+_EDIT = re.compile(
+    r"no replacement|did not appear|no match|not unique|^error\b|failed|read-only|permission denied", re.I | re.M
+)
 _TRACEBACK = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b.*$", re.M)
-_RETURN_CODE = re.compile(r"<returncode>(-?\d+)</returncode>|(?:exit(?:ed)?(?: with)?(?: code| status)?|return code)[: =]+(-?\d+)", re.I)
-_EMPTY = re.compile(r"^\W*(?:\(?no output\)?|<output>\s*</output>|(?:tool|command) (?:ran|executed|completed).*)?\W*$", re.I | re.S)
+_RETURN_CODE = re.compile(
+    r"<returncode>(-?\d+)</returncode>|(?:exit(?:ed)?(?: with)?(?: code| status)?|return code)[: =]+(-?\d+)", re.I
+)
+_EMPTY = re.compile(
+    r"^\W*(?:\(?no output\)?|<output>\s*</output>|(?:tool|command) (?:ran|executed|completed).*)?\W*$", re.I | re.S
+)
 _NETWORK_RULES = frozenset({"fetch-project", "network", "other-network", "other-packages"})
 _WRITES = frozenset({"start-files", "weaken-tests", "runner-config", "edit-tests", "forge-results", "detect-tests"})
 _SHOWS = frozenset({"read-cache", "git-history", "installed-copy", "hidden-files", "grader-files", "decompile"})
@@ -39,7 +48,9 @@ def failed(hit: Hit, result: ToolResult | None) -> bool:
     if len(text) > 2 * _LOOKED_AT:
         text = f"{text[:_LOOKED_AT]}\n{text[-_LOOKED_AT:]}"
     if hit.rule in _WRITES:
-        return (result.is_error or _code(result, text) not in (0, None)) and bool(_EDIT.search(text) or _MISSING.search(text))
+        return (result.is_error or _code(result, text) not in (0, None)) and bool(
+            _EDIT.search(text) or _MISSING.search(text)
+        )
     if hit.rule in _NETWORK_RULES and _NETWORK.search(text):
         return True
     if "git" in hit.needles and _GIT.search(text):

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from taskgen.monitor import edits, network, tables
 from taskgen.monitor.git_commands import run_git
 from taskgen.monitor.machine import DECODED, MAX_TEXT, UNKNOWN, Machine
-from taskgen.monitor.tables import Access
+from taskgen.monitor.tables import Access, words_of
 
 _PRINTF = re.compile(r"%[-\d.]*[sdqbi]|%%")
 #: Options of readers and searchers that take the next word, which is no path.
-_VALUES = frozenset(
+_VALUES = words_of(
     "-n -m -A -B -C -c -d -f -t -k -s -g --glob --iglob -T --type --include --exclude --exclude-dir -j -N -w -W -l -o "
-    "-e --lines --bytes --max-count --regexp --file --style --theme -H -O -I -L -P -U --context".split()
+    "-e --lines --bytes --max-count --regexp --file --style --theme -H -O -I -L -P -U --context"
 )
 
 
@@ -43,7 +43,7 @@ def _dispatch(machine: Machine, name: str, words: list[str], stdin: str | None) 
         return special(machine, words, stdin)
     if name in tables.WRAPPERS:
         return _wrapped(machine, name, words, stdin)
-    if name in tables.RUNNERS and "run" in words[:2] or name in ("conda", "mamba") and "run" in words:
+    if (name in tables.RUNNERS and "run" in words[:2]) or (name in ("conda", "mamba") and "run" in words):
         rest = words[words.index("run") + 1 :]
         while rest and rest[0].startswith("-"):
             rest = rest[2:] if rest[0] in ("-n", "--name", "--with", "-p", "--python", "-m", "--env") else rest[1:]
@@ -86,7 +86,7 @@ def _wrapped(machine: Machine, name: str, words: list[str], stdin: str | None) -
         return None
     if name in ("nohup", "setsid"):
         machine.hit("background", f"{name} {' '.join(words)}"[:100], name)
-    while rest and (rest[0].startswith("-") and len(rest[0]) > 1 or "=" in rest[0] and name in ("env", "sudo")):
+    while rest and ((rest[0].startswith("-") and len(rest[0]) > 1) or ("=" in rest[0] and name in ("env", "sudo"))):
         word = rest.pop(0)
         if name == "env" and word in ("-S", "--split-string") and rest:
             return machine.run_shell(machine, " ".join(rest), stdin)
@@ -143,7 +143,18 @@ def _module(machine: Machine, module: str, words: list[str], stdin: str | None) 
     """``python -m MODULE``."""
     if module.partition(".")[0] in tables.DECOMPILER_MODULES:
         machine.hit("decompile", f"python -m {module}", module, "No module named")
-    elif module in ("dis", "marshal", "zipfile", "tarfile", "gzip", "tokenize", "ast", "json.tool", "base64", "pickletools"):
+    elif module in (
+        "dis",
+        "marshal",
+        "zipfile",
+        "tarfile",
+        "gzip",
+        "tokenize",
+        "ast",
+        "json.tool",
+        "base64",
+        "pickletools",
+    ):
         for word in words:
             if not word.startswith("-"):
                 machine.read(word)
@@ -263,7 +274,9 @@ def _find(machine: Machine, words: list[str], stdin: str | None) -> str | None:
     roots = roots or ["."]
     names = _wanted(words)
     paths = [f"{root.rstrip('/')}/{name}" if name else root for root in roots for name in names or [""]]
-    if len(words) > 1 and any(root.startswith(("/", "~")) and machine.resolve(root).startswith(("/", "~")) for root in roots):
+    if len(words) > 1 and any(
+        root.startswith(("/", "~")) and machine.resolve(root).startswith(("/", "~")) for root in roots
+    ):
         if any(machine.project.is_named_in(name) for name in names):
             machine.hit("search-copies", f"find {' '.join(words)}"[:120], "find")
     if "-delete" in words:
@@ -329,13 +342,17 @@ def _patch(machine: Machine, words: list[str], stdin: str | None) -> str | None:
     return None
 
 
+def _apply_patch(machine: Machine, words: list[str], stdin: str | None) -> str | None:
+    edits.apply_patch(machine, words[0] if words else stdin or "")
+    return ""
+
+
 _Special = Callable[[Machine, list[str], "str | None"], "str | None"]
 _SPECIAL: dict[str, _Special] = {
     "echo": _echo, "printf": _printf, "cd": _cd, "pushd": _cd, "chdir": _cd, "eval": _eval, "source": _source,
     ".": _source, "export": _export, "declare": _export, "local": _export, "typeset": _export, "readonly": _export,
     "xargs": _xargs, "parallel": _xargs, "find": _find, "ls": _ls, "dd": _dd, "git": _git, "true": _read_nothing,
-    ":": _read_nothing, "false": _read_nothing, "sleep": _read_nothing, "apply_patch": lambda m, w, i: (
-        edits.apply_patch(m, w[0] if w else i or ""), "")[1], "patch": _patch,
+    ":": _read_nothing, "false": _read_nothing, "sleep": _read_nothing, "apply_patch": _apply_patch, "patch": _patch,
 }  # fmt: skip
 
 
@@ -399,7 +416,9 @@ def _in_place(machine: Machine, words: Sequence[str]) -> str | None:
 
 
 def _files(machine: Machine, name: str, words: list[str], stdin: str | None) -> str | None:
-    if name in ("sed", "gsed") and any(word.startswith(("-i", "--in-place")) or word in ("-ni", "-Ei", "-ri") for word in words):
+    if name in ("sed", "gsed") and any(
+        word.startswith(("-i", "--in-place")) or word in ("-ni", "-Ei", "-ri") for word in words
+    ):
         return _in_place(machine, words)
     if name in tables.REMOVERS:
         for word in words:
@@ -462,7 +481,9 @@ def _paths(words: Sequence[str], *, skips_first: bool) -> list[str]:
         elif word == "--" and not ended:
             ended = True
         elif word.startswith("-") and len(word) > 1 and not ended:
-            skip = word in _VALUES and not (word in ("-l", "-o", "-c", "-w", "-L", "-H", "-I", "-n", "-s") and skips_first)
+            skip = word in _VALUES and not (
+                word in ("-l", "-o", "-c", "-w", "-L", "-H", "-I", "-n", "-s") and skips_first
+            )
             if skips_first and (word in ("-e", "-f", "--regexp", "--file") or word.startswith(("-e", "--regexp="))):
                 given = True
         elif not given:

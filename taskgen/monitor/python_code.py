@@ -320,8 +320,8 @@ class _Walk:
         machine.cwd = outer
 
     def _marshal(self, node: ast.Call, name: str, first: Value) -> None:
-        dumped = isinstance(first, Ref) and first.name.startswith("marshal.dumps") or isinstance(first, bytes)
-        if first is FILE or not dumped and not self.dumps:
+        dumped = (isinstance(first, Ref) and first.name.startswith("marshal.dumps")) or isinstance(first, bytes)
+        if first is FILE or (not dumped and not self.dumps):
             self.machine.hit("decompile", _shown(node), "marshal", "bad marshal data")
 
     def _source_of(self, node: ast.Call) -> None:

@@ -99,7 +99,8 @@ def _children(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
 
 def _command(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
     machine = frame.machine
-    machine.command = _original(frame, node)
+    whole = node.parent if node.parent is not None and node.parent.type == "redirected_statement" else node
+    machine.command = _original(frame, whole)
     words: list[str] = []
     assigned: list[tuple[str, str]] = []
     redirects = [child for child in node.named_children if child.type.endswith("_redirect")]
@@ -110,7 +111,7 @@ def _command(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
             inner = child.named_children[0] if child.type == "command_name" and child.named_children else child
             words += _words(frame, inner, depth)
     io, written = _redirected(frame, redirects, io, depth)
-    machine.command = _original(frame, node)
+    machine.command = _original(frame, whole)
     if not words:
         machine.variables.update(assigned)
         return ""
@@ -416,7 +417,7 @@ def _expansion(frame: _Frame, node: Node, depth: int) -> str:
     rest = [child for child in node.named_children if child not in names]
     if operator in (":-", "-", ":=", "=") and rest:
         return value if value not in (UNKNOWN, "") else _word(frame, rest[0], depth)
-    return value if not operator or operator.startswith(("%", "#", "[")) and not rest else UNKNOWN
+    return value if not operator or (operator.startswith(("%", "#", "[")) and not rest) else UNKNOWN
 
 
 def _substitution(frame: _Frame, node: Node, depth: int) -> str:
@@ -453,4 +454,3 @@ _WORDS: dict[str, _Word] = {
     "process_substitution": _process,
     "array": lambda frame, node, depth: " ".join(_words(frame, node, depth)),
 }
-

@@ -11,7 +11,16 @@ from taskgen.monitor.machine import Machine
 from taskgen.monitor.tables import Access
 from taskgen.types import Rollout, ToolCall
 
-_PATHS = ("path", "file_path", "filepath", "filename", "file", "target_file", "relative_workspace_path", "notebook_path")
+_PATHS = (
+    "path",
+    "file_path",
+    "filepath",
+    "filename",
+    "file",
+    "target_file",
+    "relative_workspace_path",
+    "notebook_path",
+)
 _TEXTS = ("file_text", "content", "contents", "text", "new_source", "code_edit")
 _OLD = ("old_str", "old_string", "old_text", "old", "search", "find")
 _NEW = ("new_str", "new_string", "new_text", "new", "replace", "replacement")
@@ -24,7 +33,8 @@ _FENCE = re.compile(r"^```(bash|sh|shell|console|python)\s*\n(.*?)^```", re.MULT
 
 
 def calls_of(rollout: Rollout) -> Iterator[tuple[int, int, ToolCall]]:
-    """(turn, number of the call in it, call). Where no turn has calls, the fenced commands of agents that act by text."""
+    """(turn, number of the call in it, call). Where no turn has calls: the fenced commands of agents that act by
+    text."""
     by_text = not any(turn.tool_calls for turn in rollout.turns)
     for i, turn in enumerate(rollout.turns):
         if turn.role != "assistant":
@@ -43,7 +53,15 @@ def follow(machine: Machine, call: ToolCall) -> None:
     path = _one(arguments, _PATHS)
     machine.command = f"{call.name} {path}".strip()
     command = arguments.get("command")
-    if isinstance(command, str) and command in ("view", "create", "str_replace", "insert", "undo_edit", "edit", "delete"):
+    if isinstance(command, str) and command in (
+        "view",
+        "create",
+        "str_replace",
+        "insert",
+        "undo_edit",
+        "edit",
+        "delete",
+    ):
         _editor(machine, command, path, arguments)
     elif (patch := _patch(arguments)) is not None:
         edits.apply_patch(machine, patch)
@@ -51,7 +69,9 @@ def follow(machine: Machine, call: ToolCall) -> None:
         _replaces(machine, path, arguments)
     elif path and any(key in arguments for key in _TEXTS):
         edits.write(machine, path, _one(arguments, _TEXTS))
-    elif _PYTHON.search(call.name) and (code := _one(arguments, ("code", "command", "source", "input", "script", "raw"))):
+    elif _PYTHON.search(call.name) and (
+        code := _one(arguments, ("code", "command", "source", "input", "script", "raw"))
+    ):
         machine.command = code[:1000]
         machine.run_python(machine, code)
     elif _WEB.search(call.name) and (url := _one(arguments, ("url", "query", "address"))):
@@ -117,9 +137,10 @@ def _looks(machine: Machine, name: str, path: str, arguments: Mapping[str, Any])
     if re.search(r"delete|remove", name, re.I):
         edits.remove(machine, path)
     elif _LISTS.search(name):
-        machine.touch(Access.LIST, f"{path}/{included}".strip("/") if included and not path.startswith("/") else path or ".")
+        machine.touch(
+            Access.LIST, f"{path}/{included}".strip("/") if included and not path.startswith("/") else path or "."
+        )
     else:
         machine.read(path or ".")
         if included:
             machine.touch(Access.READ, included)
-
