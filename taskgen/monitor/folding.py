@@ -183,6 +183,8 @@ class Folder:
             return FILE
         if isinstance(owner, Ref):
             key = self.fold(node.slice, depth + 1)
+            if owner.name == "sys.argv" and isinstance(key, int) and 0 <= key < len(self.machine.argv):
+                return self.machine.argv[key]
             if owner.name in ("sys.modules", "__builtins__.__dict__", "builtins.__dict__") and isinstance(key, str):
                 return Ref(key)
             if owner.name.endswith(".__dict__") and isinstance(key, str):
@@ -240,6 +242,8 @@ class Folder:
             return (as_text(first),)
         if name in ("os.listdir", "os.scandir"):
             return (UNKNOWN,)
+        if name == "os.walk":
+            return ((as_text(first), (UNKNOWN,), (UNKNOWN,)),)
         if name in ("os.getcwd", "os.environ.get", "os.getenv", "pathlib.Path.cwd", "shlex.quote", "input"):
             return first if name == "shlex.quote" else UNKNOWN if name != "os.getcwd" else "."
         if name in ("compile", "shlex.split", "textwrap.dedent"):

@@ -18,7 +18,7 @@ _OTHER = re.compile(
 )
 
 
-def run_git(machine: Machine, argv: Sequence[str]) -> None:
+def run_git(machine: Machine, argv: Sequence[str], stdin: str | None = None) -> None:
     """Follow ``git`` with these words behind it."""
     words, folder = _globals(machine, argv)
     if not words:
@@ -27,7 +27,7 @@ def run_git(machine: Machine, argv: Sequence[str]) -> None:
     if folder is not None:
         machine.cwd = machine.resolve(folder)
     try:
-        _subcommand(machine, words[0], words[1:])
+        _subcommand(machine, words[0], words[1:], stdin)
     finally:
         machine.cwd = outer
 
@@ -54,7 +54,7 @@ def _globals(machine: Machine, argv: Sequence[str]) -> tuple[list[str], str | No
     return words, folder
 
 
-def _subcommand(machine: Machine, name: str, words: list[str]) -> None:
+def _subcommand(machine: Machine, name: str, words: list[str], stdin: str | None) -> None:
     reads = f"git {name} {' '.join(words)}"[:120].strip()
     if name == "commit":
         machine.commits += 1
@@ -64,8 +64,9 @@ def _subcommand(machine: Machine, name: str, words: list[str]) -> None:
         for path in _paths(words):
             edits.remove(machine, path)
     elif name == "apply" or name == "am":
-        for path in _paths(words):
-            if (text := machine.read(path)) is not None:
+        texts = [machine.read(path) for path in _paths(words)] or [stdin]
+        for text in texts:
+            if text is not None:
                 edits.apply_patch(machine, text)
     elif name == "config":
         if any(tables.GIT_PROGRAM_KEYS.search(word) for word in words[:4]) and "--get" not in words:

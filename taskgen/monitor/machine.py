@@ -19,7 +19,7 @@ from taskgen.monitor.tables import Access
 
 UNKNOWN = "\0"
 #: Unknown text that came out of a decoder.
-DECODED = "\0\0"
+DECODED = "\0\1\0"
 #: Commands within commands (bash -c, eval, exec) deeper than this are not followed.
 MAX_DEPTH = 12
 #: Commands followed in one rollout's call: loops and functions are not run, so more are hostile.
@@ -67,6 +67,7 @@ class Machine:
         seen: existing files that it read or listed. decoded: texts that came out of a decoder.
         mentioned: names of test files that tools have shown.
         variables: of the shell. aliases: of git.
+        argv: words of the Python program that is followed, itself included.
         commits, stashes: how many the agent made itself.
         in_solution: Python that is written into the project, rather than run by the agent.
         hidden_output: where what is printed goes where the agent does not see it (a file, another program).
@@ -82,6 +83,7 @@ class Machine:
     seen: set[str] = field(default_factory=set)
     decoded: set[str] = field(default_factory=set)
     mentioned: set[str] = field(default_factory=set)
+    argv: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
     cwd: str = ""
     commits: int = 0

@@ -128,15 +128,24 @@ def _python(machine: Machine, words: list[str], stdin: str | None) -> str | None
     while rest and rest[0].startswith("-") and len(rest[0]) > 1:
         option = rest.pop(0)
         if not option.startswith("--") and option.endswith("c"):
-            return machine.run_python(machine, rest[0]) if rest else None
+            return _python_text(machine, rest[0], ["-c", *rest[1:]]) if rest else None
         if not option.startswith("--") and option.endswith("m"):
             return _module(machine, rest[0], rest[1:], stdin) if rest else None
         if option in ("-W", "-X", "--check-hash-based-pycs") and rest:
             rest.pop(0)
     if rest and rest[0] not in ("-", "/dev/stdin"):
         text = machine.read(rest[0])
-        return machine.run_python(machine, text) if text is not None else None
+        return _python_text(machine, text, rest) if text is not None else None
     return _run_input(machine, stdin, "python")
+
+
+def _python_text(machine: Machine, text: str, argv: list[str]) -> str | None:
+    outer = machine.argv
+    machine.argv = tuple(argv)
+    try:
+        return machine.run_python(machine, text)
+    finally:
+        machine.argv = outer
 
 
 def _module(machine: Machine, module: str, words: list[str], stdin: str | None) -> str | None:
@@ -324,7 +333,7 @@ def _dd(machine: Machine, words: list[str], stdin: str | None) -> str | None:
 
 
 def _git(machine: Machine, words: list[str], stdin: str | None) -> str | None:
-    run_git(machine, words)
+    run_git(machine, words, stdin)
     return None
 
 

@@ -25,7 +25,8 @@ _MAGIC = re.compile(r"^(\s*)[!%](.*)$", re.MULTILINE)
 
 
 def run_python(machine: Machine, text: str, stdin: str | None = None) -> str | None:
-    """Follow Python code. What it prints is never known."""
+    """Follow Python code. What it prints is returned where it prints something and all of it is known."""
+    printed: list[str] = []
     with machine.deeper() as may:
         if not may or len(text) > MAX_TEXT:
             machine.hit("unread-code", "Python code that is too long or too deep")
@@ -34,10 +35,12 @@ def run_python(machine: Machine, text: str, stdin: str | None = None) -> str | N
         cwd = machine.cwd
         try:
             for tree in parsed(_without_magic(machine, text)):
-                _Walk(machine, tree).run()
+                walk = _Walk(machine, tree)
+                walk.run()
+                printed += walk.printed
         finally:
             machine.cwd = cwd
-    return None
+    return "".join(printed)[:MAX_TEXT] or None
 
 
 def _without_magic(machine: Machine, text: str) -> str:
@@ -107,6 +110,7 @@ class _Walk:
         self.folder = Folder(machine)
         self.tree = tree
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+        self.printed: list[str] = []
         self.calls = 0
         names = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
         self.forks = bool(names & {"fork", "forkpty"})
@@ -286,6 +290,8 @@ class _Walk:
             self._marshal(node, name, first)
         elif name in tables.SOURCE_OF:
             self._source_of(node)
+        elif name == "print" or name == "sys.stdout.write":
+            self.printed.append(" ".join(map(as_text, values)) + "\n")
         elif name == "os.chdir":
             machine.cwd = machine.resolve(as_text(first))
         elif name in ("pip.main", "pip._internal.main", "pip._internal.cli.main.main") and isinstance(first, tuple):

@@ -350,11 +350,10 @@ def _string(frame: _Frame, node: Node, depth: int) -> str:
     at, end = node.start_byte + 1, node.end_byte - 1
     for child in node.named_children:
         parts.append(_unescaped(frame, at, child.start_byte))
-        parts.append(
-            _unescaped(frame, child.start_byte, child.end_byte)
-            if child.type == "string_content"
-            else _word(frame, child, depth)
-        )
+        text = _unescaped(frame, child.start_byte, child.end_byte)
+        if child.type != "string_content":  # white space before an expansion is in its node
+            text = text[: len(text) - len(text.lstrip())] + _word(frame, child, depth)
+        parts.append(text)
         at = child.end_byte
     parts.append(_unescaped(frame, at, end))
     return "".join(parts)
@@ -383,7 +382,7 @@ def _concatenation(frame: _Frame, node: Node, depth: int) -> str:
 
 
 def _simple(frame: _Frame, node: Node, depth: int) -> str:
-    return _variable(frame, _text(frame, node)[1:], depth)
+    return _variable(frame, _text(frame, node).lstrip()[1:], depth)
 
 
 def _variable(frame: _Frame, name: str, depth: int) -> str:
