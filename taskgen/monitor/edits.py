@@ -32,6 +32,14 @@ def write(machine: Machine, path: str, text: str | None, *, adds: bool = False) 
         machine.files.pop(normal, None)
 
 
+def touch(machine: Machine, path: str) -> None:
+    """A file is made if it is not there."""
+    normal = machine.resolve(path)
+    machine.touch(Access.WRITE, path)
+    if not _exists(machine, normal):
+        machine.created.add(normal)
+
+
 def replace(machine: Machine, path: str, old: str, new: str) -> None:
     """A part of a file is replaced."""
     normal = machine.resolve(path)

@@ -440,7 +440,7 @@ def _files(machine: Machine, name: str, words: list[str], stdin: str | None) -> 
             if name != "touch":
                 edits.write(machine, path, stdin, adds="-a" in words)
             else:
-                machine.touch(Access.WRITE, path)
+                edits.touch(machine, path)
         return stdin if name == "tee" else ""
     if name in tables.COPIERS:
         return _copied(machine, name, paths)

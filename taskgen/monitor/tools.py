@@ -65,7 +65,7 @@ def follow(machine: Machine, call: ToolCall) -> None:
         _editor(machine, command, path, arguments)
     elif (patch := _patch(arguments)) is not None:
         edits.apply_patch(machine, patch)
-    elif _one(arguments, _OLD) or "edits" in arguments:
+    elif path and any(key in arguments for key in ("edits", *_OLD, *_NEW)):
         _replaces(machine, path, arguments)
     elif path and any(key in arguments for key in _TEXTS):
         edits.write(machine, path, _one(arguments, _TEXTS))
