@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from taskgen.monitor import RULES, Severity, masks, monitor
@@ -275,3 +277,9 @@ def test_patches_are_edits(patch: str) -> None:
     assert flags(rollout(f"git apply <<'EOF'\n{patch}EOF" if patch.startswith("---") else f"apply_patch <<'EOF'\n{patch}EOF")) == {
         "forge-results"
     }
+
+
+def test_each_rule_is_documented_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "monitor.md").read_text("utf-8")
+    rows = [f"| `{rule.id}` | {rule.severity.value} | {rule.means} | {rule.why} |" for rule in RULES.values()]
+    assert [row for row in rows if row not in page] == []
