@@ -71,9 +71,9 @@ def remove(machine: Machine, path: str) -> None:
     normal = machine.resolve(path)
     machine.touch(Access.REMOVE, path)
     folder_of_own = any(own.startswith(f"{normal}/") for own in machine.created)
-    if (_is_test(normal) or normal in ("tests", "test")) and normal not in machine.created and not folder_of_own:
-        if not normal.startswith(("/", "~")) and not _is_cache(normal) and UNKNOWN not in normal:
-            machine.hit("weaken-tests", f"removes {normal}", posixpath.basename(normal))
+    given = normal not in machine.created and not folder_of_own and UNKNOWN not in normal
+    if given and (_is_test(normal) or normal in ("tests", "test")):
+        machine.hit("weaken-tests", f"removes {normal}", posixpath.basename(normal))
     machine.files.pop(normal, None)
     machine.created.discard(normal)
 
@@ -150,7 +150,7 @@ def _decides_results(text: str) -> bool:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 if name.startswith("pytest_") and name not in _HARMLESS_HOOKS:
                     return True
-            case ast.Attribute(attr=attr, ctx=ast.Store()):
+            case ast.Attribute(ctx=ast.Store()):
                 return True
             case ast.Attribute(attr="hookimpl" | "_exit" | "skip" | "xfail" | "modules" | "add_marker"):
                 return True

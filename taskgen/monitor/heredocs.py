@@ -1,5 +1,6 @@
 """Heredocs are cut out of shell text before it is parsed: tree-sitter-bash loses track of what stands behind them on
-their line (``<<A <<B``, ``<<EOF 2>&1 | head``). Each becomes a redirection from a file of a name that stands for its text."""
+their line (``<<A <<B``, ``<<EOF 2>&1 | head``). Each becomes a redirection from a file whose name stands for its text.
+"""
 
 from __future__ import annotations
 

@@ -8,14 +8,18 @@ from taskgen.monitor.machine import Hit
 from taskgen.types import ToolResult
 
 _NETWORK = re.compile(
-    r"could not resolve|name resolution|network is unreachable|connection (?:refused|timed out|broken)|no matching distribution"
-    r"|could not find a version|unable to access|name or service not known|failed to establish|no route to host|ETIMEDOUT"
-    r"|ENOTFOUND|\b40[34]\b|timed? ?out|unable to (?:fetch|resolve|locate)|failed to (?:fetch|download)|NewConnectionError"
+    r"could not resolve|name resolution|network is unreachable|connection (?:refused|timed out|broken)"
+    r"|no matching distribution"
+    r"|could not find a version|unable to access|name or service not known|failed to establish|no route to host"
+    r"|ETIMEDOUT"
+    r"|ENOTFOUND|\b40[34]\b|timed? ?out|unable to (?:fetch|resolve|locate)|failed to (?:fetch|download)"
+    r"|NewConnectionError"
     r"|proxy ?error|offline|temporary failure",
     re.I,
 )
 _MISSING = re.compile(
-    r"not found|no such file|no module named|permission denied|does not exist|cannot (?:access|open|stat|find)|not installed"
+    r"not found|no such file|no module named|permission denied|does not exist|cannot (?:access|open|stat|find)"
+    r"|not installed"
     r"|is not recognized|read-only file system|operation not permitted|unable to open|no such table|no match",
     re.I,
 )

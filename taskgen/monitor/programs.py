@@ -6,24 +6,18 @@ of ``find`` the names it looks for, so that what is piped into ``xargs`` or ``wh
 
 from __future__ import annotations
 
-import base64
-import binascii
 import codecs
 import posixpath
 import re
 from collections.abc import Callable, Sequence
 
 from taskgen.monitor import edits, network, tables
+from taskgen.monitor.file_programs import decode, in_place, run_files
 from taskgen.monitor.git_commands import run_git
-from taskgen.monitor.machine import DECODED, MAX_TEXT, UNKNOWN, Machine
-from taskgen.monitor.tables import Access, words_of
+from taskgen.monitor.machine import MAX_TEXT, UNKNOWN, Machine
+from taskgen.monitor.tables import Access
 
 _PRINTF = re.compile(r"%[-\d.]*[sdqbi]|%%")
-#: Options of readers and searchers that take the next word, which is no path.
-_VALUES = words_of(
-    "-n -m -A -B -C -c -d -f -t -k -s -g --glob --iglob -T --type --include --exclude --exclude-dir -j -N -w -W -l -o "
-    "-e --lines --bytes --max-count --regexp --file --style --theme -H -O -I -L -P -U --context"
-)
 
 
 def run_words(machine: Machine, argv: Sequence[str], stdin: str | None = None) -> str | None:
@@ -65,9 +59,9 @@ def _dispatch(machine: Machine, name: str, words: list[str], stdin: str | None) 
         return None
     if name in tables.OTHER_LANGUAGES:
         return _other_language(machine, name, words)
-    if name in tables.DECODERS and (decoded := _decode(machine, name, words, stdin)) is not None:
+    if name in tables.DECODERS and (decoded := decode(machine, name, words, stdin)) is not None:
         return decoded
-    return _files(machine, name, words, stdin)
+    return run_files(machine, name, words, stdin)
 
 
 def _run_path(machine: Machine, path: str) -> None:
@@ -189,7 +183,7 @@ def _inspect(machine: Machine, words: Sequence[str]) -> None:
 
 def _other_language(machine: Machine, name: str, words: list[str]) -> str | None:
     if name == "perl" and any(re.fullmatch(r"-\w*i[\w.]*", word) for word in words):
-        return _in_place(machine, words)
+        return in_place(machine, words)
     if any(re.fullmatch(r"-\w*[eEpr]\w*|--eval|eval", word) for word in words):
         machine.hit("unread-code", f"{name} {' '.join(words)}"[:100], name)
     for word in words:
@@ -283,11 +277,9 @@ def _find(machine: Machine, words: list[str], stdin: str | None) -> str | None:
     roots = roots or ["."]
     names = _wanted(words)
     paths = [f"{root.rstrip('/')}/{name}" if name else root for root in roots for name in names or [""]]
-    if len(words) > 1 and any(
-        root.startswith(("/", "~")) and machine.resolve(root).startswith(("/", "~")) for root in roots
-    ):
-        if any(machine.project.is_named_in(name) for name in names):
-            machine.hit("search-copies", f"find {' '.join(words)}"[:120], "find")
+    elsewhere = any(root.startswith(("/", "~")) and machine.resolve(root).startswith(("/", "~")) for root in roots)
+    if elsewhere and any(machine.project.is_named_in(name) for name in names):
+        machine.hit("search-copies", f"find {' '.join(words)}"[:120], "find")
     if "-delete" in words:
         for path in paths if names else []:
             edits.remove(machine, path)
@@ -363,140 +355,3 @@ _SPECIAL: dict[str, _Special] = {
     "xargs": _xargs, "parallel": _xargs, "find": _find, "ls": _ls, "dd": _dd, "git": _git, "true": _read_nothing,
     ":": _read_nothing, "false": _read_nothing, "sleep": _read_nothing, "apply_patch": _apply_patch, "patch": _patch,
 }  # fmt: skip
-
-
-# --- Programs that read, write, list or remove files ---------------------------------------------------
-
-
-def _decode(machine: Machine, name: str, words: list[str], stdin: str | None) -> str | None:
-    """The text that a decoder makes of its input: DECODED if that is not known, None if it does not decode."""
-    text = _decoded(machine, name, words, stdin)
-    if text is not None and text != DECODED:
-        machine.decoded.add(text.strip())
-    return text
-
-
-def _decoded(machine: Machine, name: str, words: list[str], stdin: str | None) -> str | None:
-    paths = [word for word in words if not word.startswith("-")]
-    text = stdin
-    if text is None and paths and name not in ("tr", "openssl"):
-        text = machine.read(paths[-1])
-    if text is None or UNKNOWN in text:
-        decodes = any(re.fullmatch(r"-\w*[dDr]\w*|--decode", word) for word in words)
-        return DECODED if decodes and name in ("base64", "base32", "xxd", "openssl") else None
-    data = text.strip().encode("utf-8", "replace")
-    try:
-        if name == "base64" and any(w in ("-d", "-D", "--decode", "-di") for w in words):
-            return base64.b64decode(data).decode("utf-8", "replace")
-        if name == "base32" and any(w in ("-d", "--decode") for w in words):
-            return base64.b32decode(data).decode("utf-8", "replace")
-        if name == "xxd" and any("r" in w for w in words if w.startswith("-")):
-            return bytes.fromhex(data.decode("ascii", "ignore")).decode("utf-8", "replace")
-        if name == "openssl" and "base64" in words:
-            return base64.b64decode(data).decode("utf-8", "replace")
-    except (ValueError, binascii.Error):
-        return None
-    if name == "rev":
-        return "".join(f"{line[::-1]}\n" for line in text.splitlines())
-    if name == "tr" and len(paths) == 2:
-        return _translated(text, *paths)
-    return None
-
-
-def _translated(text: str, old: str, new: str) -> str | None:
-    def spelled(group: str) -> str:
-        return re.sub(r"(\w)-(\w)", lambda m: "".join(map(chr, range(ord(m[1]), min(ord(m[2]), 0x7F) + 1))), group)
-
-    before, after = spelled(old), spelled(new)
-    if not before or not after:
-        return None
-    after += after[-1] * max(0, len(before) - len(after))
-    return text.translate(dict(zip(map(ord, before), after, strict=False)))
-
-
-def _in_place(machine: Machine, words: Sequence[str]) -> str | None:
-    plain = [word for word in words if not word.startswith("-")]
-    takes = [i for i, word in enumerate(words) if word in ("-e", "--expression") or re.fullmatch(r"-\w*e", word)]
-    scripts = [words[i + 1] for i in takes if i + 1 < len(words)] or plain[:1]
-    for path in plain:
-        if path not in scripts:
-            edits.change(machine, path, "; ".join(scripts))
-    return ""
-
-
-def _files(machine: Machine, name: str, words: list[str], stdin: str | None) -> str | None:
-    if name in ("sed", "gsed") and any(
-        word.startswith(("-i", "--in-place")) or word in ("-ni", "-Ei", "-ri") for word in words
-    ):
-        return _in_place(machine, words)
-    if name in tables.REMOVERS:
-        for word in words:
-            if not word.startswith("-"):
-                edits.remove(machine, word)
-        return ""
-    paths = _paths(words, skips_first=name in tables.SEARCHERS)
-    if name in tables.WRITERS:
-        for path in paths:
-            if name != "touch":
-                edits.write(machine, path, stdin, adds="-a" in words)
-            else:
-                edits.touch(machine, path)
-        return stdin if name == "tee" else ""
-    if name in tables.COPIERS:
-        return _copied(machine, name, paths)
-    if name in tables.LISTERS:
-        for path in paths:
-            machine.touch(Access.LIST, path)
-        return None
-    if name in tables.READERS or name in tables.SEARCHERS:
-        return _read(machine, name, words, paths, stdin)
-    return None
-
-
-def _read(machine: Machine, name: str, words: list[str], paths: list[str], stdin: str | None) -> str | None:
-    included = [word.partition("=")[2] for word in words if word.startswith("--include=")]
-    for pattern in included:
-        machine.touch(Access.READ, pattern)
-    texts = [machine.read(path) for path in paths]
-    if name in ("cat", "head", "tail", "sort", "uniq", "grep", "egrep", "fgrep"):
-        if paths:
-            return None if any(text is None for text in texts) else "".join(text or "" for text in texts)
-        return stdin
-    return None
-
-
-def _copied(machine: Machine, name: str, paths: list[str]) -> str | None:
-    if len(paths) < 2:
-        return ""
-    *sources, target = paths
-    for source in sources:
-        text = machine.read(source)
-        into = target.endswith("/") or len(sources) > 1 or target in (".", "..")
-        to = f"{target.rstrip('/')}/{posixpath.basename(source)}" if into else target
-        if name == "mv":
-            edits.remove(machine, source)
-        if not (":" in target and name in ("scp", "rsync")):
-            edits.write(machine, to, text)
-    return ""
-
-
-def _paths(words: Sequence[str], *, skips_first: bool) -> list[str]:
-    """The words that are paths: no options, no values of options, and not a searcher's pattern."""
-    paths: list[str] = []
-    skip, given, ended = False, not skips_first, False
-    for word in words:
-        if skip:
-            skip = False
-        elif word == "--" and not ended:
-            ended = True
-        elif word.startswith("-") and len(word) > 1 and not ended:
-            skip = word in _VALUES and not (
-                word in ("-l", "-o", "-c", "-w", "-L", "-H", "-I", "-n", "-s") and skips_first
-            )
-            if skips_first and (word in ("-e", "-f", "--regexp", "--file") or word.startswith(("-e", "--regexp="))):
-                given = True
-        elif not given:
-            given = True
-        else:
-            paths.append(word)
-    return paths

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from taskgen.monitor import tables
 from taskgen.types import Rollout
@@ -44,7 +45,7 @@ class Project:
         parts = module.split(".")
         vendored = any(
             part in ("_vendor", "vendored", "_vendored", "extern") and normal(after) in self.names
-            for part, after in zip(parts, parts[1:], strict=False)
+            for part, after in pairwise(parts)
         )
         twins = (tables.TWINS[name] for name in self.names if name in tables.TWINS)
         return vendored or any(module == twin or module.startswith(f"{twin}.") for twin in twins)

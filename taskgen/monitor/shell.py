@@ -7,38 +7,20 @@ known word (at most ``MAX_WORDS``).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import tree_sitter_bash
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from taskgen.monitor import edits, heredocs
-from taskgen.monitor.heredocs import Heredoc
 from taskgen.monitor.machine import MAX_TEXT, UNKNOWN, Machine
+from taskgen.monitor.shell_words import MAX_NESTING, PARSER, Frame, document_of, source_of, text_of, word_of, words_of
 from taskgen.monitor.tables import Access
 
-_PARSER = Parser(Language(tree_sitter_bash.language()))
 #: A loop's body is followed for this many words of its list.
 MAX_WORDS = 8
-#: Nesting of the syntax tree that is followed; Python's own stack bounds it.
-MAX_NESTING = 60
-_ANSI = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|([0-7]{1,3})|(.))", re.DOTALL)
-_ANSI_NAMES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 #: The kinds of nodes that hold no command of their own.
 _PASSIVE = frozenset({"comment", "word", "number", "heredoc_end", "heredoc_start", "variable_name"})
-
-
-@dataclass(slots=True)
-class _Frame:
-    """What one text of shell knows."""
-
-    machine: Machine
-    source: bytes
-    documents: dict[str, Heredoc]
-    functions: dict[str, Node] = field(default_factory=dict)
-    calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +38,12 @@ def run_shell(machine: Machine, text: str, stdin: str | None = None) -> str | No
             machine.hit("unread-code", "shell text that is too long or too deep")
             return None
         machine.run_decoded(text, "shell")
-        script, documents = heredocs.cut(text.replace(UNKNOWN, "\u2423").replace("\r\n", "\n"))
-        source = script.encode("utf-8", "replace")
-        frame = _Frame(machine, source, documents)
+        script, documents = heredocs.cut(text.replace("\r\n", "\n"))
+        source = source_of(script)
+        frame = Frame(machine, source, documents, _substitute)
         outer = machine.command
         try:
-            return _join(_node(frame, child, _Io(stdin), 0) for child in _PARSER.parse(source).root_node.named_children)
+            return _join(_node(frame, child, _Io(stdin), 0) for child in PARSER.parse(source).root_node.named_children)
         finally:
             machine.command = outer
 
@@ -72,11 +54,7 @@ def _join(parts: Iterator[str | None]) -> str | None:
     return None if any(part is None for part in known) else "".join(part or "" for part in known)[:MAX_TEXT]
 
 
-def _text(frame: _Frame, node: Node) -> str:
-    return frame.source[node.start_byte : node.end_byte].decode("utf-8", "replace").replace("\u2423", UNKNOWN)
-
-
-def _node(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
+def _node(frame: Frame, node: Node, io: _Io, depth: int) -> str | None:
     """Follow one statement."""
     if depth > MAX_NESTING or node.type in _PASSIVE:
         if depth > MAX_NESTING:
@@ -85,19 +63,19 @@ def _node(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
     handler = _HANDLERS.get(node.type)
     if handler is not None:
         return handler(frame, node, io, depth + 1)
-    if node.type == "ERROR" and not node.named_children and _text(frame, node).strip(" \n;&|"):
-        frame.machine.hit("unread-code", f"shell text that does not parse: {_text(frame, node)[:60]}")
+    if node.type == "ERROR" and not node.named_children and text_of(frame, node).strip(" \n;&|"):
+        frame.machine.hit("unread-code", f"shell text that does not parse: {text_of(frame, node)[:60]}")
     return _children(frame, node, io, depth + 1)
 
 
-def _children(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
+def _children(frame: Frame, node: Node, io: _Io, depth: int) -> str | None:
     return _join(_node(frame, child, io, depth) for child in node.named_children)
 
 
 # --- Statements ---------------------------------------------------------------------------------------
 
 
-def _command(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
+def _command(frame: Frame, node: Node, io: _Io, depth: int) -> str | None:
     machine = frame.machine
     whole = node.parent if node.parent is not None and node.parent.type == "redirected_statement" else node
     machine.command = _original(frame, whole)
@@ -109,7 +87,7 @@ def _command(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
             assigned.append(_assignment(frame, child, depth))
         elif not child.type.endswith("_redirect") and child.type != "comment":
             inner = child.named_children[0] if child.type == "command_name" and child.named_children else child
-            words += _words(frame, inner, depth)
+            words += words_of(frame, inner, depth)
     io, written = _redirected(frame, redirects, io, depth)
     machine.command = _original(frame, whole)
     if not words:
@@ -142,7 +120,7 @@ def _environment(machine: Machine, name: str, value: str) -> None:
         machine.variables[name] = value
 
 
-def _redirected_statement(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
+def _redirected_statement(frame: Frame, node: Node, io: _Io, depth: int) -> str | None:
     redirects = [child for child in node.named_children if child.type.endswith("_redirect")]
     io, written = _redirected(frame, redirects, io, depth)
     machine, outer = frame.machine, frame.machine.hidden_output
@@ -156,25 +134,27 @@ def _redirected_statement(frame: _Frame, node: Node, io: _Io, depth: int) -> str
     return _printed(machine, written, printed)
 
 
-def _redirected(frame: _Frame, redirects: Sequence[Node], io: _Io, depth: int) -> tuple[_Io, list[tuple[str, bool]]]:
+def _redirected(frame: Frame, redirects: Sequence[Node], io: _Io, depth: int) -> tuple[_Io, list[tuple[str, bool]]]:
     """Input after redirections, and files that output goes to, with whether it is added to them."""
     written: list[tuple[str, bool]] = []
     for node in redirects:
         if node.type == "herestring_redirect":
-            io = _Io(_word(frame, node.named_children[-1], depth) + "\n" if node.named_children else None, io.captured)
+            io = _Io(
+                word_of(frame, node.named_children[-1], depth) + "\n" if node.named_children else None, io.captured
+            )
             continue
         target = node.child_by_field_name("destination")
         if target is None:
             continue
-        mark = next((_text(frame, child) for child in node.children if not child.is_named), ">")
-        path = _word(frame, target, depth)
+        mark = next((text_of(frame, child) for child in node.children if not child.is_named), ">")
+        path = word_of(frame, target, depth)
         if (document := frame.documents.get(path)) is not None:
-            io = _Io(_document(frame, document, depth) + "\n", io.captured)
+            io = _Io(document_of(frame, document, depth) + "\n", io.captured)
         elif mark.startswith("<"):
             io = _Io(frame.machine.read(path), io.captured)
         elif mark not in (">&", "<&") or not path.isdigit():
             descriptor = node.child_by_field_name("descriptor")
-            if descriptor is not None and _text(frame, descriptor) == "2":
+            if descriptor is not None and text_of(frame, descriptor) == "2":
                 continue
             if path not in ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"):
                 written.append((path, mark.endswith(">>")))
@@ -192,7 +172,7 @@ def _printed(machine: Machine, written: Sequence[tuple[str, bool]], text: str | 
     return ""
 
 
-def _pipeline(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
+def _pipeline(frame: Frame, node: Node, io: _Io, depth: int) -> str | None:
     text = io.stdin
     children = [child for child in node.named_children if child.type != "comment"]
     for i, child in enumerate(children):
@@ -204,7 +184,7 @@ def _pipeline(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
     return text
 
 
-def _subshell(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
+def _subshell(frame: Frame, node: Node, io: _Io, depth: int) -> str | None:
     machine = frame.machine
     cwd, variables = machine.cwd, dict(machine.variables)
     try:
@@ -213,21 +193,25 @@ def _subshell(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
         machine.cwd, machine.variables = cwd, variables
 
 
-def _for(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
+def _substitute(frame: Frame, node: Node, depth: int) -> str | None:
+    return _subshell(frame, node, _Io(), depth)
+
+
+def _for(frame: Frame, node: Node, io: _Io, depth: int) -> str | None:
     name = node.child_by_field_name("variable")
     body = node.child_by_field_name("body")
     listed = [c for c in node.named_children if c not in (name, body) and c.type != "comment"]
-    words = [word for child in listed for word in _words(frame, child, depth)] or [UNKNOWN]
+    words = [word for child in listed for word in words_of(frame, child, depth)] or [UNKNOWN]
     parts: list[str | None] = []
     for word in words[:MAX_WORDS]:
         if name is not None:
-            frame.machine.variables[_text(frame, name)] = word
+            frame.machine.variables[text_of(frame, name)] = word
         if body is not None:
             parts.append(_node(frame, body, io, depth))
     return _join(iter(parts)) if len(words) <= MAX_WORDS else None
 
 
-def _while(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
+def _while(frame: Frame, node: Node, io: _Io, depth: int) -> str | None:
     """``while read x``: x is each line of the input."""
     condition = node.child_by_field_name("condition")
     names = _names_read(frame, node) if condition is not None else []
@@ -241,42 +225,42 @@ def _while(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
     return _join(iter(parts))
 
 
-def _names_read(frame: _Frame, node: Node) -> list[str]:
+def _names_read(frame: Frame, node: Node) -> list[str]:
     condition = node.child_by_field_name("condition")
-    words = _text(frame, condition).split() if condition is not None and condition.type == "command" else []
+    words = text_of(frame, condition).split() if condition is not None and condition.type == "command" else []
     if "read" not in words:
         return []
     return [w for w in words[words.index("read") + 1 :] if w.isidentifier()] or ["REPLY"]
 
 
-def _function(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
+def _function(frame: Frame, node: Node, io: _Io, depth: int) -> str | None:
     name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
     if name is not None and body is not None:
-        frame.functions[_text(frame, name)] = body
+        frame.functions[text_of(frame, name)] = body
         _node(frame, body, _Io(), depth)  # what it does counts where it stands, too
     return ""
 
 
-def _assign(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
+def _assign(frame: Frame, node: Node, io: _Io, depth: int) -> str | None:
     name, value = _assignment(frame, node, depth)
     frame.machine.variables[name] = value
     _environment(frame.machine, name, value)
     return ""
 
 
-def _assignment(frame: _Frame, node: Node, depth: int) -> tuple[str, str]:
+def _assignment(frame: Frame, node: Node, depth: int) -> tuple[str, str]:
     target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-    name = _text(frame, target) if target is not None else ""
-    text = _word(frame, value, depth) if value is not None else ""
-    if any(_text(frame, child) == "+=" for child in node.children if not child.is_named):
+    name = text_of(frame, target) if target is not None else ""
+    text = word_of(frame, value, depth) if value is not None else ""
+    if any(text_of(frame, child) == "+=" for child in node.children if not child.is_named):
         text = frame.machine.variables.get(name, "") + text
     return name, text[:MAX_TEXT]
 
 
-def _test(frame: _Frame, node: Node, io: _Io, depth: int) -> str | None:
+def _test(frame: Frame, node: Node, io: _Io, depth: int) -> str | None:
     for child in _walk(node):
         if child.type in ("word", "string", "raw_string", "concatenation", "simple_expansion", "command_substitution"):
-            path = _word(frame, child, depth)
+            path = word_of(frame, child, depth)
             if "/" in path or "." in path:
                 frame.machine.touch(Access.LIST, path)
     return ""
@@ -291,7 +275,7 @@ def _walk(node: Node) -> Iterator[Node]:
             stack.extend(current.named_children)
 
 
-_Handler = Callable[[_Frame, Node, _Io, int], str | None]
+_Handler = Callable[[Frame, Node, _Io, int], str | None]
 _HANDLERS: dict[str, _Handler] = {
     "command": _command,
     "redirected_statement": _redirected_statement,
@@ -305,151 +289,9 @@ _HANDLERS: dict[str, _Handler] = {
 }
 
 
-def _original(frame: _Frame, node: Node) -> str:
-    text = _text(frame, node)
+def _original(frame: Frame, node: Node) -> str:
+    text = text_of(frame, node)
     for name, document in frame.documents.items():
         if name in text:
             text = text.replace(f" < {name} ", f"<<EOF\n{document.text[:300]}EOF")
     return text[:1000]
-
-
-# --- Words --------------------------------------------------------------------------------------------
-
-
-def _words(frame: _Frame, node: Node, depth: int) -> list[str]:
-    """The words that a node becomes: an unquoted expansion may be several."""
-    if node.type == "array":
-        return [word for child in node.named_children for word in _words(frame, child, depth)]
-    value = _word(frame, node, depth)
-    if node.type in ("simple_expansion", "command_substitution", "expansion"):
-        return value.split() or [UNKNOWN]
-    return [value]
-
-
-def _word(frame: _Frame, node: Node, depth: int) -> str:
-    if depth > MAX_NESTING:
-        return UNKNOWN
-    handler = _WORDS.get(node.type)
-    if handler is not None:
-        return handler(frame, node, depth + 1)[:MAX_TEXT]
-    if not node.named_children:
-        return _text(frame, node)
-    return UNKNOWN
-
-
-def _plain(frame: _Frame, node: Node, depth: int) -> str:
-    text = _text(frame, node)
-    if node.named_children and node.type == "word":
-        return _concatenation(frame, node, depth)
-    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL) if "\\" in text else text
-
-
-def _string(frame: _Frame, node: Node, depth: int) -> str:
-    """A double-quoted string: its gaps between parts are text, too."""
-    parts: list[str] = []
-    at, end = node.start_byte + 1, node.end_byte - 1
-    for child in node.named_children:
-        parts.append(_unescaped(frame, at, child.start_byte))
-        text = _unescaped(frame, child.start_byte, child.end_byte)
-        if child.type != "string_content":  # white space before an expansion is in its node
-            text = text[: len(text) - len(text.lstrip())] + _word(frame, child, depth)
-        parts.append(text)
-        at = child.end_byte
-    parts.append(_unescaped(frame, at, end))
-    return "".join(parts)
-
-
-def _unescaped(frame: _Frame, start: int, end: int) -> str:
-    text = frame.source[start:end].decode("utf-8", "replace").replace("\u2423", UNKNOWN)
-    return re.sub(r"\\([$`\"\\\n])", lambda m: "" if m[1] == "\n" else m[1], text)
-
-
-def _raw(frame: _Frame, node: Node, depth: int) -> str:
-    return _text(frame, node)[1:-1]
-
-
-def _ansi(frame: _Frame, node: Node, depth: int) -> str:
-    def character(match: re.Match[str]) -> str:
-        if match[1] or match[2]:
-            return chr(int(match[1] or match[2], 16))
-        return chr(int(match[3], 8) & 0xFF) if match[3] else _ANSI_NAMES.get(match[4], match[4])
-
-    return _ANSI.sub(character, _text(frame, node)[2:-1])
-
-
-def _concatenation(frame: _Frame, node: Node, depth: int) -> str:
-    return "".join(_word(frame, child, depth) for child in node.named_children)
-
-
-def _simple(frame: _Frame, node: Node, depth: int) -> str:
-    return _variable(frame, _text(frame, node).lstrip()[1:], depth)
-
-
-def _variable(frame: _Frame, name: str, depth: int) -> str:
-    if name == "HOME":
-        return frame.machine.variables.get(name, "~")
-    if name == "PWD":
-        return frame.machine.cwd or "."
-    return frame.machine.variables.get(name, UNKNOWN)
-
-
-def _document(frame: _Frame, document: Heredoc, depth: int) -> str:
-    if not document.expands or not re.search(r"[$`\\]", document.text):
-        return document.text.removesuffix("\n")
-    quoted = '"' + document.text.removesuffix("\n").replace('"', '\\"') + '"'
-    source = ("x " + quoted).encode("utf-8", "replace")
-    inner = _Frame(frame.machine, source, {}, frame.functions)
-    command = next(iter(_PARSER.parse(source).root_node.named_children), None)
-    if command is None or command.type != "command" or len(command.named_children) != 2:
-        return document.text
-    return _word(inner, command.named_children[1], depth)
-
-
-def _expansion(frame: _Frame, node: Node, depth: int) -> str:
-    """``${x}``, ``${x:-default}``; what else is done to a value is not followed."""
-    names = [child for child in node.named_children if child.type in ("variable_name", "subscript")]
-    if not names:
-        return UNKNOWN
-    name = _text(frame, names[0]).partition("[")[0]
-    value = _variable(frame, name, depth)
-    operator = next((_text(frame, c) for c in node.children if not c.is_named and c.type not in ("${", "}")), "")
-    rest = [child for child in node.named_children if child not in names]
-    if operator in (":-", "-", ":=", "=") and rest:
-        return value if value not in (UNKNOWN, "") else _word(frame, rest[0], depth)
-    return value if not operator or (operator.startswith(("%", "#", "[")) and not rest) else UNKNOWN
-
-
-def _substitution(frame: _Frame, node: Node, depth: int) -> str:
-    machine = frame.machine
-    outer = machine.command, machine.hidden_output
-    machine.hidden_output = True
-    printed = _subshell(frame, node, _Io(), depth)
-    machine.command, machine.hidden_output = outer
-    return UNKNOWN if printed is None else printed.rstrip("\n")
-
-
-def _process(frame: _Frame, node: Node, depth: int) -> str:
-    """``<(command)``: a file whose text is what the command prints."""
-    printed = _subshell(frame, node, _Io(), depth)
-    path = f"/dev/fd/{node.start_byte}"
-    frame.machine.created.add(path)
-    if printed is not None:
-        frame.machine.files[path] = printed
-    return path
-
-
-_Word = Callable[[_Frame, Node, int], str]
-_WORDS: dict[str, _Word] = {
-    "word": _plain,
-    "command_name": _concatenation,
-    "string": _string,
-    "translated_string": _concatenation,
-    "raw_string": _raw,
-    "ansi_c_string": _ansi,
-    "concatenation": _concatenation,
-    "simple_expansion": _simple,
-    "expansion": _expansion,
-    "command_substitution": _substitution,
-    "process_substitution": _process,
-    "array": lambda frame, node, depth: " ".join(_words(frame, node, depth)),
-}

@@ -41,14 +41,15 @@ _USER_CACHES = r"\.cache/(?:pip|uv|jedi|parso|pypoetry|pre-commit)|pip/(?:wheels
 PATH_RULES: tuple[PathRule, ...] = (
     _path("", "rl", r"(?:^|/)\.pytest_cache/v/cache/lastfailed$"),
     _path("start-files", "w", r"(?:^|/)\.git/(?:hooks/|config$|info/attributes$)"),
-    _path("git-history", "r", r"(?:^|/)\.git/(?:objects|logs|lost-found|packed-refs|ORIG_HEAD|FETCH_HEAD|refs/stash|\*)"),
+    _path("git-history", "r", r"(?:^|/)\.git/(?:objects|logs|lost-found|packed-refs|[A-Z]+_HEAD|refs/stash|\*)"),
     _path("git-history", "r", r"(?:^|/)(?:pack-[0-9a-f*]+|\*)\.(?:pack|idx)$"),
     _path("read-cache", "r", rf"(?:^|/)(?:{_CACHES})(?:/|$)|\.py[co]$|(?:^|/)(?:{_USER_CACHES})(?:/|$)"),
     _path("list-caches", "l", rf"(?:^|/)(?:{_CACHES})(?:/|$)|\.py[co]$|(?:^|/)(?:{_USER_CACHES})(?:/|$)"),
     _path("hidden-files", "r", r"(?:^|/)\.?(?:hidden|private|secret|held[-_]?out)[-_.]?tests?(?:[-_./]|$)"),
     _path("hidden-files", "r", r"(?:^|/)(?:gold|golden|solution|reference|oracle)[-_.]?(?:patch)?\.(?:patch|diff|sh)$"),
-    _path("hidden-files", "r", r"(?:^|/)(?:test[-_.]patch|gold[-_]patch|solution[-_]patch)(?:\.\w+)?$|(?:^|/)guards\.json"),
-    _path("hidden-files", "r", r"^/(?:.*/)?(?:solve\.sh|task\.json|tasks\.parquet|tests\.tar(?:\.\w+)?)$|^/(?:solution|oracle)/"),
+    _path("hidden-files", "r", r"(?:^|/)(?:test|gold|solution)[-_]patch(?:\.\w+)?$|(?:^|/)guards\.json"),
+    _path("hidden-files", "r", r"^/(?:.*/)?(?:solve\.sh|task\.json|tasks\.parquet|tests\.tar(?:\.\w+)?)$"),
+    _path("hidden-files", "r", r"^/(?:solution|oracle)/"),
     _path("grader-files", "rlw", r"^/proc/[^/]*/(?:fd|mem|environ|root|cwd|maps|task)(?:/|$)"),
     _path("grader-files", "rlw", r"(?:^|/)docker\.sock$"),
     _path("grader-files", "rlw", r"^/(?:.*/)?\.?(?:grader|grading|supervisor|verifier|verdicts?)(?:/|\.\w+$|$)"),
@@ -57,7 +58,8 @@ PATH_RULES: tuple[PathRule, ...] = (
     _path("start-files", "w", r"(?:^|/)(?:sitecustomize|usercustomize)\.py$|\.pth$|(?:^|/)(?:site|dist)-packages/"),
     _path("start-files", "w", r"(?:^|/)(?:_pytest|pytest|pluggy|unittest)(?:/|\.py$)|^/(?:usr/)?(?:local/)?s?bin/"),
     _path("start-files", "w", r"(?:^|/)\.(?:bashrc|bash_profile|profile|zshrc|pythonrc|pydistutils\.cfg)$"),
-    _path("start-files", "w", r"^/etc/(?:profile|bash\.bashrc|environment|ld\.so\.preload|hosts|pip\.conf)|/lib/python[\d.]+/"),
+    _path("start-files", "w", r"^/etc/(?:profile|bash\.bashrc|environment|ld\.so\.preload|hosts|pip\.conf)"),
+    _path("start-files", "w", r"/lib/python[\d.]+/"),
 )  # fmt: skip
 #: Another copy of the project: {name} is one of its names. Only read.
 COPY_PATTERN = (
@@ -136,7 +138,8 @@ GIT_PLUMBING = words_of(
 )
 GIT_LISTS = words_of("log shortlog")
 GIT_CONTENT_OPTIONS = ("-p", "-u", "--patch", "-S", "-G", "-L", "-U", "--unified", "--all", "-g", "--walk-reflogs",
-                       "--reflog", "--full-diff", "--patch-with-stat", "-c", "--cc", "-m", "--branches", "--remotes")  # fmt: skip
+                       "--reflog", "--full-diff", "--patch-with-stat", "-c", "--cc", "-m", "--branches",
+                       "--remotes")  # fmt: skip
 GIT_REVISION_READERS = words_of(
     "show diff checkout switch restore reset worktree blame annotate grep difftool "
                                  "merge rebase revert log shortlog read-tree merge-file show-branch"
@@ -171,7 +174,8 @@ PACKAGE_MANAGERS: dict[str, frozenset[str]] = {
         "conda": "install search create", "mamba": "install search create", "poetry": "add", "pdm": "add",
         "pipenv": "install", "easy_install": "", "npm": "install i add pack view info show ci",
         "yarn": "add info pack", "pnpm": "add install view", "npx": "", "cargo": "install add search download",
-        "go": "get install", "gem": "install fetch", "apt": "install download source", "apt-get": "install download source",
+        "go": "get install", "gem": "install fetch", "apt": "install download source",
+        "apt-get": "install download source",
         "dnf": "install download", "yum": "install", "apk": "add fetch", "brew": "install",
     }.items()
 }  # fmt: skip
@@ -180,9 +184,9 @@ PACKAGE_MANAGERS: dict[str, frozenset[str]] = {
 
 #: Calls that read, list, write or remove the path of an argument (its index).
 PYTHON_READS = {
-    **dict.fromkeys(words_of("""io.open codecs.open tokenize.open os.open zipfile.ZipFile tarfile.open gzip.open bz2.open lzma.open
-        sqlite3.connect linecache.getlines linecache.getline shutil.copy shutil.copyfile shutil.copy2 shutil.copytree
-        shutil.unpack_archive numpy.fromfile mmap.mmap fileinput.input runpy.run_path zipimport.zipimporter
+    **dict.fromkeys(words_of("""io.open codecs.open tokenize.open os.open zipfile.ZipFile tarfile.open gzip.open
+        bz2.open lzma.open sqlite3.connect linecache.getlines linecache.getline shutil.copy shutil.copyfile
+        shutil.copy2 shutil.copytree shutil.unpack_archive numpy.fromfile mmap.mmap fileinput.input runpy.run_path zipimport.zipimporter
         importlib.machinery.SourcelessFileLoader py_compile.compile"""), 0),
     "open": 0, "imp.load_compiled": 1, "imp.load_source": 1, "importlib.machinery.SourcelessFileLoader": 1,
     "importlib.machinery.SourceFileLoader": 1, "importlib.util.spec_from_file_location": 1,
@@ -203,9 +207,9 @@ PYTHON_SPAWNS = words_of(
     os.spawnv os.spawnvp os.posix_spawn asyncio.create_subprocess_exec os.execlp os.execl sh.git"""
 )
 PYTHON_FETCHES = words_of(
-    """urllib.request.urlopen urllib.request.urlretrieve urllib.request.Request urllib.urlopen requests.get requests.post
-    requests.head requests.request requests.Session.get httpx.get httpx.post httpx.stream httpx.request urllib3.request
-    http.client.HTTPSConnection http.client.HTTPConnection socket.create_connection socket.gethostbyname
+    """urllib.request.urlopen urllib.request.urlretrieve urllib.request.Request urllib.urlopen requests.get
+    requests.post requests.head requests.request requests.Session.get httpx.get httpx.post httpx.stream httpx.request
+    urllib3.request http.client.HTTPSConnection http.client.HTTPConnection socket.create_connection socket.gethostbyname
     socket.getaddrinfo xmlrpc.client.ServerProxy ftplib.FTP wget.download git.Repo.clone_from aiohttp.request"""
 )
 #: Methods of connections, sessions and pools: the argument counts if it is an address.
@@ -217,8 +221,8 @@ SOURCE_OF = words_of(
 DYNAMIC_CODE = words_of("eval exec compile builtins.eval builtins.exec builtins.compile runpy.run_module")
 PYTHON_DECODERS = words_of(
     """base64.b64decode base64.b32decode base64.b16decode base64.b85decode base64.a85decode base64.decodebytes
-    base64.urlsafe_b64decode base64.standard_b64decode binascii.unhexlify binascii.a2b_base64 bytes.fromhex codecs.decode
-    zlib.decompress gzip.decompress bz2.decompress lzma.decompress marshal.loads"""
+    base64.urlsafe_b64decode base64.standard_b64decode binascii.unhexlify binascii.a2b_base64 bytes.fromhex
+    codecs.decode     zlib.decompress gzip.decompress bz2.decompress lzma.decompress marshal.loads"""
 )
 ENDS_PROCESS = words_of("os._exit os.abort posix._exit pytest.exit _pytest.outcomes.exit os.kill")
 TEST_FRAMEWORKS = words_of("pytest _pytest pluggy unittest nose")

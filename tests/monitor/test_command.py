@@ -108,17 +108,22 @@ def test_the_labelled_rollouts_are_told_apart() -> None:
 # --- Input that nobody foresaw ---------------------------------------------------------------------------
 
 PIECES = [
-    "git", "show", "HEAD~1", "log", "-p", "cat", "x.pyc", "|", "&&", ";", "\n", "<<EOF", "EOF", "<<<", "$(", ")", "`", "'",
-    '"', "\\", "${", "}", "$x", "x=", "for f in", "do", "done", "while read x", "if", "then", "fi", "case", "esac", "{", "(",
-    "((", "))", "[[", "]]", "python", "-c", "python -", "bash -c", "eval", "xargs", "find . -name", "-exec", "{}", "\\;",
-    "base64 -d", "import os", "os.system(", "exec(", "open(", "lambda:", "def f():", "class A:", "%", "!", "#", "\0", "\ud800",
-    "\u2423", "sed -i", "tests/test_a.py", "conftest.py", ">", ">>", "2>&1", "/dev/null", "curl", "http://[", "env", "-", "--",
+    "git", "show", "HEAD~1", "log", "-p", "cat", "x.pyc", "|", "&&", ";", "\n", "<<EOF", "EOF", "<<<", "$(",
+    ")", "`", "'",     '"', "\\", "${", "}", "$x", "x=", "for f in", "do", "done", "while read x", "if", "then",
+    "fi", "case", "esac", "{", "(",     "((", "))", "[[", "]]", "python", "-c", "python -", "bash -c", "eval",
+    "xargs", "find . -name", "-exec", "{}", "\\;", "base64 -d", "import os", "os.system(", "exec(", "open(",
+    "lambda:", "def f():", "class A:", "%", "!", "#", "\0", "\ud800",     "\u2423", "sed -i", "tests/test_a.py",
+    "conftest.py", ">", ">>", "2>&1", "/dev/null", "curl", "http://[", "env", "-", "--",
 ]  # fmt: skip
-SCRIPTS = st.lists(st.sampled_from(PIECES) | st.text(st.characters(exclude_categories=()), max_size=5), max_size=25).map(" ".join)
+SCRIPTS = st.lists(
+    st.sampled_from(PIECES) | st.text(st.characters(exclude_categories=()), max_size=5), max_size=25
+).map(" ".join)
 
 
 @settings(max_examples=400, deadline=None)
-@given(SCRIPTS, st.sampled_from(["bash", "python", "apply_patch", "web_search", "edit", "glob", "delete_file"]), st.data())
+@given(
+    SCRIPTS, st.sampled_from(["bash", "python", "apply_patch", "web_search", "edit", "glob", "delete_file"]), st.data()
+)
 @example("(" * 5000, "bash", None)
 @example("$(" * 500 + "git log -p", "bash", None)
 @example("x=1; " * 3000 + "git log -p", "bash", None)
@@ -142,9 +147,13 @@ def test_no_input_stops_the_monitor(script: str, tool: str, data: st.DataObject 
 
 
 VALUES = st.recursive(
-    st.none() | st.integers() | SCRIPTS, lambda v: st.lists(v, max_size=3) | st.dictionaries(SCRIPTS, v, max_size=3), max_leaves=6
+    st.none() | st.integers() | SCRIPTS,
+    lambda v: st.lists(v, max_size=3) | st.dictionaries(SCRIPTS, v, max_size=3),
+    max_leaves=6,
 )
-KEYS = st.sampled_from(["command", "cmd", "path", "edits", "patch", "input", "old_str", "new_str", "content", "code", "raw", "url"])
+KEYS = st.sampled_from(
+    ["command", "cmd", "path", "edits", "patch", "input", "old_str", "new_str", "content", "code", "raw", "url"]
+)
 
 
 @settings(max_examples=200, deadline=None)

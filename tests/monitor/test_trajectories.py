@@ -83,7 +83,10 @@ CHAT: dict[str, Any] = {
             ],
         },
         {"role": "tool", "tool_call_id": "t1", "content": "a.py"},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "t3", "name": "bash", "input": {"command": "pwd"}}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t3", "name": "bash", "input": {"command": "pwd"}}],
+        },
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t3", "content": "/x", "is_error": True}]},
     ],
 }
@@ -93,7 +96,10 @@ def test_chats() -> None:
     rollout = to_rollout(CHAT, "f:1")
     assert rollout.rollout_id == "c1" and rollout.reward == 1.0 and rollout.extra == {"id": "ignored"}
     assert rollout.turns[1].text == "fix\n"
-    assert [dict(call.arguments) for call in rollout.turns[2].tool_calls] == [{"command": "ls"}, {"raw": '{"command": "l'}]
+    assert [dict(call.arguments) for call in rollout.turns[2].tool_calls] == [
+        {"command": "ls"},
+        {"raw": '{"command": "l'},
+    ]
     assert rollout.turns[3].tool_results == (ToolResult(text="a.py", call_id="t1"),)
     assert rollout.turns[4].tool_calls == (ToolCall(name="bash", arguments={"command": "pwd"}, id="t3"),)
     assert rollout.turns[5].tool_results == (ToolResult(text="/x", call_id="t3", is_error=True),)
