@@ -186,8 +186,8 @@ PACKAGE_MANAGERS: dict[str, frozenset[str]] = {
 PYTHON_READS = {
     **dict.fromkeys(words_of("""io.open codecs.open tokenize.open os.open zipfile.ZipFile tarfile.open gzip.open
         bz2.open lzma.open sqlite3.connect linecache.getlines linecache.getline shutil.copy shutil.copyfile
-        shutil.copy2 shutil.copytree shutil.unpack_archive numpy.fromfile mmap.mmap fileinput.input runpy.run_path zipimport.zipimporter
-        importlib.machinery.SourcelessFileLoader py_compile.compile"""), 0),
+        shutil.copy2 shutil.copytree shutil.unpack_archive numpy.fromfile mmap.mmap fileinput.input runpy.run_path
+        zipimport.zipimporter importlib.machinery.SourcelessFileLoader py_compile.compile"""), 0),
     "open": 0, "imp.load_compiled": 1, "imp.load_source": 1, "importlib.machinery.SourcelessFileLoader": 1,
     "importlib.machinery.SourceFileLoader": 1, "importlib.util.spec_from_file_location": 1,
     "importlib.machinery.ExtensionFileLoader": 1,
