@@ -20,12 +20,16 @@ from taskgen.types import Rollout, ToolCall, ToolResult
 
 __all__ = ["RULES", "Finding", "Severity", "masks", "monitor"]
 
-_TEST_FILES = re.compile(r"[\w-]*test[\w-]*\.\w{1,4}\b")
+#: Paths and names of test files that a tool shows.
+_TEST_FILES = re.compile(r"(?<![\w./-])[\w./-]{0,200}test[\w./-]{0,100}\.py\b")
+#: What agents are told where each of their commands starts anew.
+_FRESH_SHELLS = re.compile(r"new subshell|not persist|stateless|fresh shell", re.I)
 
 
 def monitor(rollout: Rollout) -> list[Finding]:
     """What rules say of a rollout, in the order of its turns. Never raises on account of what the rollout holds."""
     machine = Machine(project=project_of(rollout), run_shell=run_shell, run_python=run_python, run_words=run_words)
+    machine.fresh_shells = any(_FRESH_SHELLS.search(turn.text[:20_000]) for turn in rollout.turns[:2])
     answers = _Answers(rollout)
     findings: list[Finding] = []
     for turn, number, call in tools.calls_of(rollout):
@@ -38,7 +42,7 @@ def monitor(rollout: Rollout) -> list[Finding]:
         result = answers.of(turn, number, call)
         findings += (_finding(hit, turn, number, result) for hit in machine.hits)
         if result is not None:
-            machine.mentioned.update(_TEST_FILES.findall(result.text[:100_000]))
+            machine.mentioned.update(name.removeprefix("./") for name in _TEST_FILES.findall(result.text[:100_000]))
     return findings
 
 

@@ -65,7 +65,8 @@ class Machine:
     Attributes:
         files: contents of files that the agent wrote, where they are known. created: those that it made.
         seen: existing files that it read or listed. decoded: texts that came out of a decoder.
-        mentioned: names of test files that tools have shown.
+        mentioned: paths and names of test files that tools have shown.
+        fresh_shells: each call starts in the workspace, wherever the last one ended.
         variables: of the shell. aliases: of git.
         argv: words of the Python program that is followed, itself included.
         commits, stashes: how many the agent made itself.
@@ -83,6 +84,7 @@ class Machine:
     seen: set[str] = field(default_factory=set)
     decoded: set[str] = field(default_factory=set)
     mentioned: set[str] = field(default_factory=set)
+    fresh_shells: bool = False
     argv: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
     cwd: str = ""

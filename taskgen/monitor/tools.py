@@ -50,6 +50,8 @@ def calls_of(rollout: Rollout) -> Iterator[tuple[int, int, ToolCall]]:
 def follow(machine: Machine, call: ToolCall) -> None:
     """Follow what a call does."""
     arguments = call.arguments
+    if machine.fresh_shells or _repeats_cd(machine, arguments):
+        machine.cwd = ""
     path = _one(arguments, _PATHS)
     machine.command = f"{call.name} {path}".strip()
     command = arguments.get("command")
@@ -87,6 +89,15 @@ def follow(machine: Machine, call: ToolCall) -> None:
         machine.run_shell(machine, text)
     elif path or "pattern" in arguments:
         _looks(machine, call.name, path, arguments)
+
+
+def _repeats_cd(machine: Machine, arguments: Mapping[str, Any]) -> bool:
+    """Whether a command goes into the folder where the shell would be already: then shells do not last."""
+    words = _one(arguments, _COMMANDS).split(None, 2)
+    target = words[1].rstrip("/;") if len(words) > 1 and words[0] == "cd" else ""
+    if target and not target.startswith(("/", ".", "~")) and f"/{machine.cwd}".endswith(f"/{target}"):
+        machine.fresh_shells = True
+    return machine.fresh_shells
 
 
 def _one(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> str:
