@@ -293,5 +293,5 @@ def _original(frame: Frame, node: Node) -> str:
     text = text_of(frame, node)
     for name, document in frame.documents.items():
         if name in text:
-            text = text.replace(f" < {name} ", f"<<EOF\n{document.text[:300]}EOF")
+            text = text.replace(f" < {name}", f"<<EOF\n{document.text[:300]}EOF")
     return text[:1000]
