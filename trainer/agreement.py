@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,7 @@ class NonFiniteGradient(FloatingPointError):
 
 
 T = TypeVar("T")
+Item = TypeVar("Item", bound=tuple[Any, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,11 @@ def agree(parameters: Mapping[str, Described], settings: str, group: dist.Proces
     if all_faults:
         texts = _gathered({name: seen[name].text for name in all_faults if name in seen}, group)
         raise PlanMismatch("\n".join(_report(name, texts) for name in all_faults))
+
+
+def everybody(mine: set[Item], group: dist.ProcessGroup | None) -> list[Item]:
+    """What the ranks of ``group`` have, all together, sorted."""
+    return sorted(set().union(*_gathered(mine, group).values()))
 
 
 def _report(name: str, texts: Mapping[int, Mapping[str, str]]) -> str:

@@ -18,7 +18,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from trainer.newton_schulz import flops
 from trainer.pipeline import Task, run, spread
 from trainer.reshard import Chunk, Exchange, plan
 from trainer.units import Split, Unit, layout_of, units_of
+from trainer.ways import Ways, ways_of
 
 
 def all_to_all(
@@ -56,7 +57,7 @@ class _Local:
 @dataclass(slots=True)
 class _Prepared:
     exchanges: list[Exchange]
-    groups: dict[tuple[int, ...], dist.ProcessGroup] = field(default_factory=dict)
+    ways: dict[tuple[int, ...], Ways]
 
 
 class Muon(torch.optim.Optimizer):
@@ -164,13 +165,10 @@ class Muon(torch.optim.Optimizer):
             wire=self.options.wire_dtype,
             split_whole=self.options.split_whole,
         )
-        prepared = _Prepared(
-            [Exchange(c, c.ranks.index(rank), self.options.wire_dtype, self._device()) for c in chunks]
-        )
-        for chunk in chunks:
-            if chunk.owners is not None and chunk.ranks not in prepared.groups:
-                prepared.groups[chunk.ranks] = _process_group(chunk.ranks, meshes.get(chunk.ranks))
-        return prepared
+        wanted = {chunk.ranks for chunk in chunks if chunk.owners is not None}
+        exchanges = [Exchange(c, c.ranks.index(rank), self.options.wire_dtype, self._device()) for c in chunks]
+        ways = ways_of(wanted, meshes, self.process_group, self._device()) if dist.is_initialized() else {}
+        return _Prepared(exchanges, ways)
 
     def named_state(self) -> dict[str, Tensor]:
         """The state's tensors by "PARAMETER.KEY", laid out as the parameters are; zeros before the first step."""
@@ -192,11 +190,11 @@ class Muon(torch.optim.Optimizer):
 
     def _task(self, exchange: Exchange, prepared: _Prepared, local: Mapping[str, _Local]) -> Task:
         chunk = exchange.chunk
-        group = prepared.groups.get(chunk.ranks)
+        ways = prepared.ways.get(chunk.ranks) if chunk.owners is not None else None
         parts = self._inputs(exchange, local)
         received = exchange.buffer(0)
-        if group is not None and not chunk.whole:
-            received, work = self._start("inbound", exchange.pack(parts), exchange.inbound, exchange, group)
+        if ways is not None and not chunk.whole:
+            received, work = self._start("inbound", exchange.pack(parts), exchange.inbound, exchange, ways.inbound)
             yield
             self._wait(work, "inbound", chunk)
         self._observe("compute", chunk)
@@ -208,10 +206,12 @@ class Muon(torch.optim.Optimizer):
         results = results.to(exchange.wire)
         del matrices
         received = exchange.buffer(0)
-        if group is not None and chunk.owners is not None:
+        if ways is not None:
             if chunk.whole:
                 yield
-            received, work = self._start("outbound", exchange.pack_results(results), exchange.outbound, exchange, group)
+            received, work = self._start(
+                "outbound", exchange.pack_results(results), exchange.outbound, exchange, ways.outbound
+            )
             yield
             self._wait(work, "outbound", chunk)
         self._apply(exchange, local, exchange.results(received, results))
@@ -265,16 +265,6 @@ class Muon(torch.optim.Optimizer):
 def _as_task(work: Callable[[], None]) -> Task:
     work()
     yield from ()
-
-
-def _process_group(ranks: tuple[int, ...], of_mesh: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """A group of ``ranks`` in ascending order: the mesh's own, all ranks, or a new one."""
-    if of_mesh is not None and tuple(dist.get_process_group_ranks(of_mesh)) == ranks:
-        return of_mesh
-    if ranks == tuple(range(dist.get_world_size())):
-        return dist.distributed_c10d._get_default_group()
-    group: dist.ProcessGroup = dist.new_group(list(ranks), use_local_synchronization=True)
-    return group
 
 
 def _name(event: str, chunk: Chunk) -> str:

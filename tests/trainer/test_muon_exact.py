@@ -78,3 +78,13 @@ def test_meshes_of_equal_size_do_not_mix(ranks: Ranks) -> None:
         weights = [Weight(shape, sizes, (0,), axis=axis) for axis in range(len(sizes)) for shape in shapes]
         weights.append(Weight((24, 40), sizes, (0,) * len(sizes)))
         assert_equal_bits(ranks, Case(tuple(weights), {"ns_dtype": torch.float32, "chunk_bytes": 1}))
+
+
+@pytest.mark.parametrize("ranks", EQUAL_SIZES, indirect=True)
+def test_ranks_may_have_other_chunks_before_those_that_they_share(ranks: Ranks) -> None:
+    """Experts and shared experts of one shape: the first lie on lines of the mesh, the second on all of it, so that
+    the chunks of some lines come before the common ones and those of others after."""
+    for sizes in EQUAL_SIZES[ranks.n]:
+        common = [Weight((16, 24), sizes, (0,) * len(sizes)) for _ in range(4 * ranks.n)]
+        lines = [Weight((4, 16, 24), sizes, (1,), axis=len(sizes) - 1) for _ in range(3)]
+        assert_equal_bits(ranks, Case((*common, *lines), {"ns_dtype": torch.float32, "chunk_bytes": 1}))

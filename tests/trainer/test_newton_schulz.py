@@ -26,7 +26,18 @@ from trainer.newton_schulz import (
     separate,
 )
 
-LIFTED = ["newton_schulz", "units", "reshard", "pipeline", "collectives", "agreement", "adamw", "muon_options", "muon"]
+LIFTED = [
+    "newton_schulz",
+    "units",
+    "reshard",
+    "pipeline",
+    "collectives",
+    "agreement",
+    "adamw",
+    "muon_options",
+    "ways",
+    "muon",
+]
 
 
 def gaussian(*shape: int) -> Tensor:
