@@ -1,4 +1,4 @@
-"""A cluster, the two meshes laid over it, and the links that a group of ranks uses."""
+"""A cluster, and the links that a group of its ranks uses."""
 
 from __future__ import annotations
 
@@ -20,39 +20,6 @@ class Cluster:
     memory_bandwidth: float
     memory_bytes: float
     latency_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Narrow:
-    """The mesh of non-expert weights, outermost axis first: replicate, shard, cp. Weights are sharded by rows over
-    shard and cp together."""
-
-    replicate: int
-    shard: int
-    cp: int = 1
-
-    @property
-    def shards(self) -> int:
-        return self.shard * self.cp
-
-    @property
-    def gpus(self) -> int:
-        return self.replicate * self.shards
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wide:
-    """The mesh of experts: replicas (outermost), ``ep`` groups of whole experts, and ``expert_shard`` shards of each
-    expert's rows. The ranks of an expert's shards are neighbours if ``shard_inside``, else those of ep are."""
-
-    replicate: int
-    ep: int
-    expert_shard: int
-    shard_inside: bool = True
-
-    @property
-    def gpus(self) -> int:
-        return self.replicate * self.ep * self.expert_shard
 
 
 @dataclass(frozen=True, slots=True)

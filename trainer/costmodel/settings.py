@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainer.costmodel.cluster import Cluster, Narrow, Wide
+from trainer.costmodel.cluster import Cluster
 from trainer.costmodel.kernels import SCHEDULES, Kernel
 from trainer.costmodel.owners import Owners
 from trainer.costmodel.shapes import ModelShape
+from trainer.meshes import MeshSizes
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -57,12 +58,13 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A training set-up whose optimizer step is to be priced, with one choice of owners."""
+    """A training set-up whose optimizer step is to be priced, with one choice of owners. ``shard_inside``: the ranks
+    of an expert's shards are neighbours; in the trainer's mesh those of ep are."""
 
     model: ModelShape
     cluster: Cluster
-    narrow: Narrow
-    wide: Wide
+    meshes: MeshSizes
     optimizer: Optimizer
+    shard_inside: bool = False
     owners: Owners = Owners.ALL
     experts: Experts = Experts.GROUP

@@ -30,7 +30,7 @@ class Phases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A step's phases, and its time if all of them follow the formula of ``step_s``."""
+    """A step's phases on one rank, and its time."""
 
     plan: Plan
     phases: tuple[Phases, ...]
@@ -47,7 +47,14 @@ class Step:
 
     @property
     def compute_s(self) -> float:
+        """Newton-Schulz of the busiest rank."""
         return self.sum("ns_s")
+
+    @property
+    def balanced_s(self) -> float:
+        """Newton-Schulz if all ranks had as much, and each unit were computed once."""
+        cluster = self.plan.cluster
+        return self.total_work.seconds(cluster, self.plan.optimizer.ns_dtype) / cluster.gpus
 
     @property
     def communication_s(self) -> float:
@@ -81,33 +88,31 @@ class Step:
 
 def spreads(plan: Plan) -> tuple[Spread, Spread]:
     """How the ranks of the narrow mesh, and those of the wide one, share their weights."""
-    split, node = plan.optimizer.split_whole, plan.cluster.gpus_per_node
-    n = plan.narrow
+    split, node, m = plan.optimizer.split_whole, plan.cluster.gpus_per_node, plan.meshes
     narrow = Spread(
-        replicas=n.replicate,
-        owners=n.shards,
-        shards=n.shards,
+        replicas=m.dp_replicate,
+        owners=m.narrow_shard,
+        shards=m.narrow_shard,
         lead=1,
-        inside=Group.of(n.shards, 1, node),
-        around=Group.of(n.gpus, 1, node),
+        inside=Group.of(m.narrow_shard, 1, node),
+        around=Group.of(m.world, 1, node),
         rule=plan.owners,
         split_whole=split,
     )
-    w = plan.wide
     if plan.experts is Experts.GROUP:
-        owners, lead, stride = w.expert_shard, w.ep, 1 if w.shard_inside else w.ep
+        owners, lead, stride = m.wide_shard, m.ep, 1 if plan.shard_inside else m.ep
     else:
-        owners, lead, stride = w.ep * w.expert_shard, 1, 1
+        owners, lead, stride = m.ep * m.wide_shard, 1, 1
     inside = Group.of(owners, stride, node)
     # Replicas are the outermost axis: a node holds ranks of several only if a whole replica fits into it.
-    near = inside.near * max(1, min(w.replicate, node // (w.ep * w.expert_shard)))
+    near = inside.near * max(1, min(m.expert_replicate, node // (m.ep * m.wide_shard)))
     wide = Spread(
-        replicas=w.replicate,
+        replicas=m.expert_replicate,
         owners=owners,
-        shards=1 if plan.experts is Experts.WHOLE else w.expert_shard,
+        shards=1 if plan.experts is Experts.WHOLE else m.wide_shard,
         lead=lead,
         inside=inside,
-        around=Group(owners * w.replicate, near),
+        around=Group(owners * m.expert_replicate, near),
         rule=plan.owners,
         split_whole=split,
     )
@@ -118,13 +123,13 @@ def local_elements(weights: Weights, plan: Plan) -> int:
     """Elements of all copies on the rank that has the most, its shard of each copy rounded up as torch.chunk does."""
     if not weights.expert:
         rows, *others = weights.shape
-        shard = -(-rows // plan.narrow.shards)
+        shard = -(-rows // plan.meshes.narrow_shard)
         return weights.copies * shard * (others[0] if others else 1)
     experts, rows, cols = weights.shape
-    wide = plan.wide
+    meshes = plan.meshes
     if plan.experts is Experts.WHOLE:
-        return weights.copies * -(-experts // (wide.ep * wide.expert_shard)) * rows * cols
-    return weights.copies * -(-experts // wide.ep) * -(-rows // wide.expert_shard) * cols
+        return weights.copies * -(-experts // (meshes.ep * meshes.wide_shard)) * rows * cols
+    return weights.copies * -(-experts // meshes.ep) * -(-rows // meshes.wide_shard) * cols
 
 
 def price(plan: Plan) -> Step:
@@ -176,9 +181,10 @@ def _timed(plan: Plan, part: Exchange, seconds: float) -> Phases:
         # An all-gather keeps all ranks' links busy, whoever the owners were.
         sent_s[2] = sent_s[1] + gather.seconds(cluster, part.chunks)
     inbound_s = sent_s[0] + (part.chunks * cluster.latency_s if inbound.total else 0.0)
-    owned = part.owned * part.kind.numel if part.sends else 0.0
-    momentum = part.parts * touched.momentum + part.inbound.total * touched.pack_inbound + owned * touched.assemble
-    apply = part.parts * touched.apply + (part.outbound.total + part.gather.total) * touched.pack_outbound
+    sent = part.outbound.total + part.gather.total
+    momentum = part.parts * touched.momentum + part.inbound.total * touched.inbound
+    momentum += part.owned * part.kind.numel * touched.owned
+    apply = part.parts * touched.apply + sent * touched.outbound
     return Phases(
         exchange=part,
         momentum_s=momentum / cluster.memory_bandwidth,
