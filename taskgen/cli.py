@@ -27,6 +27,7 @@ from taskgen.commands import audit as audit_command
 from taskgen.commands import doctor as doctor_command
 from taskgen.commands import monitor as monitor_command
 from taskgen.commands import show as show_command
+from taskgen.commands import train as train_command
 from taskgen.commands.attack import attack_tasks
 from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
 from taskgen.commands.build import RepoSummary, Settings
@@ -309,6 +310,33 @@ def _monitor(target: Path, fix: Path | None, judge: Path | None, jobs: int, sari
 
 def _tell(text: str) -> None:
     err.print(text, markup=False, highlight=False)
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="A YAML file: model, cluster, meshes, optimizer.")],
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what a step of the optimizer costs on that cluster, and do no more.")
+    ] = False,
+    target: Annotated[
+        float | None, typer.Option(help="Find clusters and kernels with which a step takes at most these seconds.")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="Also draw the timeline of the step to this SVG file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what training costs: memory, bytes and seconds of an optimizer step on a cluster, before there is one.
+
+    Example: taskgen train kimi-k2.yaml --plan --target 0.2
+    """
+    if not plan:
+        raise typer.BadParameter("only plans can be made so far: give --plan", param_hint="train")
+    if target is not None and not target > 0:
+        raise typer.BadParameter(f"seconds above 0, not {target}", param_hint="--target")
+    done = train_command.plan(config, target_s=target, picture=picture, as_json=as_json)
+    sys.stdout.buffer.write(done.stdout)
+    sys.stderr.buffer.write(done.stderr)
+    if done.returncode:
+        raise typer.Exit(done.returncode)
 
 
 @app.command()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import heapq
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from trainer.costmodel.cluster import Bytes, Group
 from trainer.costmodel.shapes import Weights
@@ -222,33 +224,41 @@ def _to_others(owned: float, spread: Spread) -> Bytes:
 
 
 def busiest(kinds: Sequence[Kind], spread: Spread, seconds: Sequence[float]) -> float:
-    """Seconds of Newton-Schulz on the rank with the most, if each unit of a kind takes ``seconds``.
+    """Seconds of Newton-Schulz on the rank with the most, if each unit of a kind takes ``seconds``."""
+    loads = _assigned(tuple(kinds), spread)
+    return max((sum(map(operator.mul, load, seconds)) for load in loads), default=0.0)
+
+
+@cache
+def _assigned(kinds: tuple[Kind, ...], spread: Spread) -> frozenset[tuple[float, ...]]:
+    """How many units of each kind a rank computes: what is found on some rank.
 
     The planner's own rule: the costliest units first, each to the rank with the least work so far.
     """
     n = spread.owners * spread.sharing
-    load, took = [0.0] * n, [0.0] * n
-    for kind, each in zip(kinds, seconds, strict=True):
+    load = [0.0] * n
+    units: list[list[float]] = [[] for _ in range(n)]
+    for kind in kinds:
         taken = _shares(kind, spread, n)
-        for rank, units in enumerate(taken):
-            load[rank] += units * kind.cost
-            took[rank] += units * each
+        load = [value + mine * kind.cost for value, mine in zip(load, taken, strict=True)]
         rounds, rest = divmod(kind.cut, n) if min(load) == max(load) else (0, kind.cut)
+        taken = [mine + rounds for mine in taken]
         load = [value + rounds * kind.cost for value in load]
-        took = [value + rounds * each for value in took]
         queue = [(value, rank) for rank, value in enumerate(load)] if rest else []
         heapq.heapify(queue)
         for _ in range(rest):
             value, rank = queue[0]
             heapq.heapreplace(queue, (value + kind.cost, rank))
             load[rank] += kind.cost
-            took[rank] += each
-    return max(took)
+            taken[rank] += 1
+        for mine, more in zip(units, taken, strict=True):
+            mine.append(more)
+    return frozenset(map(tuple, units))
 
 
 def _shares(kind: Kind, spread: Spread, n: int) -> list[float]:
     """Whole units that each rank computes."""
     if not kind.whole:
-        return []
+        return [0.0] * n
     shared = spread.sharing if spread.split_whole else 1
     return [kind.whole[rank % spread.owners] / shared for rank in range(n)]
