@@ -118,7 +118,7 @@ def _times(mine: Choice, timeline_s: float) -> list[str]:
 def _choices(mine: Choice, others: Sequence[Choice]) -> Table:
     right = [Column(c, justify="right") for c in ("step, ms", "NS", "transfers", "elementwise", "GiB")]
     table = Table("experts", "other matrices", *right, "fits", "in the trainer", "")
-    for choice in others[:MOST_TRIED] + [c for c in others[MOST_TRIED:] if c.plan == mine.plan]:
+    for choice in [*others[:MOST_TRIED], *(c for c in others[MOST_TRIED:] if c.plan == mine.plan)]:
         step = choice.step
         cells = (step.step_s, step.compute_s, step.communication_s, step.elementwise_s)
         marks = ("yes" if choice.fits else "no", "yes" if choice.in_trainer else "no")
