@@ -1,4 +1,4 @@
-"""The cost model's arithmetic: published sizes, operations, the figures of a model of 10^12 parameters, the timeline."""
+"""The cost model's arithmetic: published sizes, operations, the figures of Kimi K2, the timeline, the configuration."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_whole_experts_send_nothing() -> None:
 
 
 def test_an_owner_that_answers_all_replicas_holds_up_the_others() -> None:
-    """A matrix of 18,432 x 7,168 to 64 replicas is 17 GB from one rank over the network, however little that is on the mean."""
+    """A matrix of 18,432 x 7,168 for 63 other replicas is 17 GB from one rank, however little that is on the mean."""
     sent = price(replace(K2, owners=Owners.ALL))
     gathered = price(replace(K2, owners=Owners.GATHER))
     assert sent.bytes("gather").total == pytest.approx(gathered.bytes("gather").total)
