@@ -59,11 +59,11 @@ def measure(
     """
     set_apart: dict[str, Outcome] = {}
     with make_session(0) as session:
-        reports = [_whole_run(session, suite, set_apart, shuffle=None)]
+        reports = [_whole_run(session, suite, set_apart)]
         _must_pass(reports[0])
         for _ in range(n_runs - 2):
-            reports.append(_whole_run(session, suite, set_apart, shuffle=None))
-        measured = session.run(suite.request(coverage=True, deselect=frozenset(set_apart)))
+            reports.append(_whole_run(session, suite, set_apart))
+        measured = _whole_run(session, suite, set_apart, coverage=True, without=_slow(reports))
         importable = session.importable(modules, {})
     if n_runs > 1:
         with make_session(1 + seed % 4_000_000_000) as session:
@@ -71,10 +71,23 @@ def measure(
     return _summarise(reports, measured, set_apart, tuple(m for m, error in importable.items() if not error))
 
 
-def _whole_run(session: TestSession, suite: Suite, set_apart: dict[str, Outcome], *, shuffle: int | None) -> TestReport:
-    """Run the suite; a test that hangs or crashes is set apart and the run begins again without it."""
+def _slow(reports: Sequence[TestReport]) -> frozenset[str]:
+    """Tests that were too slow in some run: coverage would slow them further, past what a test may take."""
+    return frozenset(t for report in reports for t, result in report.results.items() if result.seconds > SLOW_S)
+
+
+def _whole_run(
+    session: TestSession,
+    suite: Suite,
+    set_apart: dict[str, Outcome],
+    *,
+    shuffle: int | None = None,
+    coverage: bool = False,
+    without: frozenset[str] = frozenset(),
+) -> TestReport:
+    """Run the suite ``without`` some tests; one that hangs or crashes is set apart, and the run begins again."""
     while True:
-        report = session.run(suite.request(shuffle=shuffle, deselect=frozenset(set_apart)))
+        report = session.run(suite.request(shuffle=shuffle, coverage=coverage, deselect=without | frozenset(set_apart)))
         if report.status is RunStatus.ENDED:
             return report
         lost = {t: r.outcome for t, r in report.results.items() if r.outcome in (Outcome.TIMED_OUT, Outcome.CRASHED)}
@@ -119,7 +132,7 @@ def _summarise(
     steady = {t: next(iter(c)) for t, c in counts.items() if len(c) == 1 and c.total() == len(reports)}
     apart = set(set_apart) | {test for test, taken in medians.items() if taken > SLOW_S}
     passing = [t for t, outcome in steady.items() if outcome is Outcome.PASSED and t not in apart]
-    coverage = measured.coverage or Coverage(tests=measured.collected, lines={}, import_lines={})
+    coverage = measured.coverage or Coverage(tests=measured.collected, lines={}, import_lines={})  # none was run
     incomplete = coverage.ids(coverage.spawning) | (set(passing) - measured.passed())
     return Baseline(
         n_runs=len(reports),

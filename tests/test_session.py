@@ -262,6 +262,16 @@ def test_hanging_tests_are_set_apart(repository: Repository) -> None:
     assert len(baseline.passing) == 6  # type: ignore[attr-defined]
 
 
+def test_a_test_that_hangs_under_coverage_alone_does_not_lose_the_coverage_of_the_others(
+    repository: Repository,
+) -> None:
+    hangs = "import sys\nimport time\n\n\ndef test_a():\n    time.sleep(9 if 'coverage' in sys.modules else 0)\n"
+    baseline = _measure(repository, hangs, test_timeout_s=2.0)
+    assert baseline.slow == (f"{FILE}::test_a",)  # type: ignore[attr-defined]
+    assert baseline.coverage.lines == repository.survey.baseline.coverage.lines  # type: ignore[attr-defined]
+    assert baseline.coverage.lines  # type: ignore[attr-defined]
+
+
 def test_a_failing_suite_is_refused_with_the_tail_of_its_log(repository: Repository) -> None:
     with pytest.raises(SourceError, match="does not pass: 4 of 6 tests that ran passed"):
         _measure(repository, "def test_a():\n    assert 0\n\n\ndef test_b():\n    assert 0\n")
