@@ -13,7 +13,12 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn import functional
 
@@ -38,6 +43,8 @@ def parallelize(
     for block in model.blocks():
         block.recompute = recompute
     shard_modules(model, model.layers, meshes, precision)
+    for method in ("hidden", "logits"):
+        register_fsdp_forward_method(model, method)
 
 
 def shard_modules(

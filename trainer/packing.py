@@ -1,0 +1,85 @@
+"""A prompt and its samples in one row without padding: the prompt's tokens once, each sample seeing them and itself.
+
+Dims: T tokens of the row, N sampled tokens (of all samples, one after the other), V of the vocabulary, C of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from trainer.attention import Tokens, rotations
+from trainer.divergence import entropy
+from trainer.moe import Decoder
+
+#: Logits of so many tokens at a time: a vocabulary of 50,000 then takes 50 MB, not gigabytes.
+CHUNK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The row's ``ids_T``, their places in their sequences, and which tokens each may see (``mask_TT``). The sampled
+    token ``target_N`` is predicted after the token at ``before_N``, and belongs to the sample ``sample_N``."""
+
+    ids_T: Tensor
+    positions_T: Tensor
+    mask_TT: Tensor
+    before_N: Tensor
+    target_N: Tensor
+    sample_N: Tensor
+
+
+def pack(prompt: Sequence[int], samples: Sequence[Sequence[int]]) -> Packed:
+    """A row of a prompt and its samples (token ids). A sample's last token predicts nothing, and is left out.
+
+    Raises ValueError without a prompt, or for a sample without tokens.
+    """
+    if not prompt or not all(samples):
+        raise ValueError("packing: a prompt and samples need tokens")
+    n = len(prompt)
+    ids, positions, owner = list(prompt), list(range(n)), [-1] * n
+    before: list[int] = []
+    for number, sample in enumerate(samples):
+        before += [n - 1, *range(len(ids), len(ids) + len(sample) - 1)]
+        ids += sample[:-1]
+        positions += range(n, n + len(sample) - 1)
+        owner += [number] * (len(sample) - 1)
+    places, owners = torch.tensor(positions), torch.tensor(owner)
+    sees = (owners[None, :] == -1) | (owners[:, None] == owners[None, :])
+    return Packed(
+        torch.tensor(ids),
+        places,
+        sees & (places[:, None] >= places[None, :]),
+        torch.tensor(before, dtype=torch.long),
+        torch.tensor([token for sample in samples for token in sample], dtype=torch.long),
+        torch.tensor([i for i, sample in enumerate(samples) for _ in sample], dtype=torch.long),
+    )
+
+
+def hidden_of(model: Decoder, packed: Packed) -> Tensor:
+    """Hidden states [N, C] that predict the sampled tokens."""
+    cos, sin = rotations(packed.positions_T[None], model.config)
+    hidden = model.hidden(packed.ids_T[None], Tokens(cos, sin, packed.mask_TT[None, None]))
+    return hidden[0, packed.before_N]
+
+
+def logps_of(model: Decoder, hidden_NC: Tensor, target_N: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Log-probability of each target, [N], differentiable, and the entropy there, without gradient.
+
+    The logits of a chunk are computed again in the backward pass, so that never more than one chunk of them is kept.
+    """
+
+    def of_chunk(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        logits = model.logits(hidden).float() / temperature
+        return logits.log_softmax(-1).gather(-1, target[:, None])[:, 0], entropy(logits)
+
+    found = [
+        checkpoint(of_chunk, hidden, target, use_reentrant=False)
+        for hidden, target in zip(hidden_NC.split(CHUNK), target_N.split(CHUNK), strict=True)  # type: ignore[no-untyped-call]
+    ]
+    logps, entropies = zip(*found, strict=True)
+    return torch.cat(logps), torch.cat(entropies)
