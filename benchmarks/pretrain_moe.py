@@ -48,7 +48,7 @@ CONFIG = DecoderConfig(
     moe_intermediate_size=128,
 )
 SEQUENCES, LENGTH = 8, 256
-RATES = (1e-3, 3e-3, 1e-2)
+RUNS = tuple((name, rate) for rate in (1e-3, 3e-3, 1e-2) for name in ("muon", "adamw"))
 MOST_BYTES = 30_000_000
 
 
@@ -129,14 +129,15 @@ def best(curves: Sequence[Curve], name: str) -> Curve:
     return min((c for c in curves if c.optimizer == name), key=lambda c: c.points[-1][1])
 
 
-def compare(seconds: float, warm: int, rates: Sequence[float] = RATES, parts: int = 10) -> list[Curve]:
+def compare(seconds: float, warm: int, runs: Sequence[tuple[str, float]] = RUNS, parts: int = 10) -> list[Curve]:
+    """``runs``: optimizers and rates, each for ``seconds``; the loss is taken ``parts`` times."""
     data = text()
     start = Decoder(CONFIG)
     init_weights(start, seed=0)
     warming = optimizer_of(start, "adamw", 3e-3)
     for step in range(warm):
         one_step(start, warming, data[0], 1_000_000 + step)
-    return [run(start, name, rate, data, seconds, parts) for rate in rates for name in ("muon", "adamw")]
+    return [run(start, name, rate, data, seconds, parts) for name, rate in runs]
 
 
 def table(curves: Sequence[Curve], seconds: float) -> Table:

@@ -9,10 +9,7 @@ from benchmarks.pretrain_moe import Curve, best, compare, picture, sooner
 
 def test_muon_learns_more_than_adamw_in_the_same_cpu_time() -> None:
     """15 CPU seconds each, at the rate that was best for each: about 40 steps."""
-    curves = [
-        *(c for c in compare(15.0, warm=10, rates=(1e-2,), parts=1) if c.optimizer == "muon"),
-        *(c for c in compare(15.0, warm=10, rates=(3e-3,), parts=1) if c.optimizer == "adamw"),
-    ]
+    curves = compare(15.0, warm=10, runs=(("muon", 1e-2), ("adamw", 3e-3)), parts=1)
     start, muon, adamw = curves[0].points[0][1], *(curve.points[-1][1] for curve in curves)
     assert curves[0].points[0] == curves[1].points[0], "both go on from the same weights"
     assert adamw < start - 0.1, "a byte's loss falls"
