@@ -303,7 +303,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--chunk-mib", type=int, default=1)
+    parser.add_argument("--chunk-mib", type=int, default=4)
     parser.add_argument("--ns-dtype", choices=["float32", "bfloat16"], default="bfloat16" if fast else "float32")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--peak-tflops", type=float)
