@@ -48,11 +48,12 @@ JUDGE = Path(__file__).parent / "swebench_judge.py"
 
 @dataclass(frozen=True)
 class Ran:
-    """A run of pytest: its code (None: it was ended), output and JUnit report."""
+    """A run of pytest: its code (None: it was ended), output and JUnit report. ``lost``: the sandbox was, with it."""
 
     code: int | None
     log: str
     junit: bytes
+    lost: bool = False
 
 
 def run(task: Task, submission: Submission, key: str, provider: SandboxProvider, *, on_agents_machine: bool) -> Ran:
@@ -73,7 +74,7 @@ def run(task: Task, submission: Submission, key: str, provider: SandboxProvider,
             sandbox.put(TESTS_DIR, archive.pack(task.tests.values()))
             done = run_script(sandbox, command, timeout_s=TIMEOUT_S, env={"CI": "true"})
     except SandboxUnavailable:
-        return Ran(None, "", b"")
+        return Ran(None, "", b"", lost=True)
     log, _, junit = done.stdout.rpartition(b"\n--report--\n")
     return Ran(None if done.timed_out else done.returncode, log.decode("utf-8", "replace"), junit)
 
@@ -131,6 +132,7 @@ def compare(folder: Path, provider: SandboxProvider, cache: Path, python: str, j
         {
             "task": folder.name, "number": number, "name": name, "group": group,
             "plain": plain_reward(task, runs[_digest(s, True)]), "swebench": judged[_digest(s, False)],
+            "lost": runs[_digest(s, True)].lost or runs[_digest(s, False)].lost,
         }
         for number, name, group, s in made
     ]  # fmt: skip
@@ -176,6 +178,8 @@ def main() -> int:
     for grader in ("plain", "swebench", "taskgen"):
         won = {row["name"] for row in rows if row["number"] and row[grader]}
         print(f"{grader}: {len(won)} of {len(names)} attacks earn the reward on some task")
+    lost = [f"{row['task']} {row['name']}" for row in rows if row["lost"]]
+    print(f"{len(lost)} of {len(rows)} runs ended with their sandbox, which counts as no reward: {', '.join(lost[:10])}")
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0
