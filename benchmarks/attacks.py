@@ -179,7 +179,9 @@ def main() -> int:
         won = {row["name"] for row in rows if row["number"] and row[grader]}
         print(f"{grader}: {len(won)} of {len(names)} attacks earn the reward on some task")
     lost = [f"{row['task']} {row['name']}" for row in rows if row["lost"]]
-    print(f"{len(lost)} of {len(rows)} runs ended with their sandbox, which counts as no reward: {', '.join(lost[:10])}")
+    print(
+        f"{len(lost)} of {len(rows)} runs ended with their sandbox, which counts as no reward: {', '.join(lost[:10])}"
+    )
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0
