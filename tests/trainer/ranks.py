@@ -51,7 +51,7 @@ class Ranks:
     def __init__(self, n: int, timeout_s: float = 60.0) -> None:
         context = get_context("forkserver")
         context.set_forkserver_preload(PRELOAD)
-        self.n, self.timeout_s = n, timeout_s
+        self.n, self.timeout_s, self._broken = n, timeout_s, ""
         self._folder = tempfile.TemporaryDirectory()
         self._pipes: list[Connection] = []
         self.processes = []
@@ -75,10 +75,12 @@ class Ranks:
 
     def outcomes(self, function: Callable[..., Any], *args: object) -> list[tuple[bool, Any]]:
         """(True, what it returned) or (False, what it raised) for each rank."""
+        if self._broken:
+            raise RankFailed(f"the pool is no longer in step, since {self._broken}")
         for rank, pipe in enumerate(self._pipes):
             if self.processes[rank].is_alive():
                 _send(pipe, (function, args))
-        return self._answers(2 * self.timeout_s)
+        return self._answers(5 * self.timeout_s)
 
     def _answers(self, timeout_s: float) -> list[Any]:
         answers: dict[int, Any] = {}
@@ -86,7 +88,8 @@ class Ranks:
             open_pipes = [pipe for rank, pipe in enumerate(self._pipes) if rank not in answers]
             ready = wait(open_pipes, timeout_s)
             if not ready:
-                raise RankFailed(f"no answer from ranks {sorted(set(range(self.n)) - answers.keys())}")
+                self._broken = f"no answer came from ranks {sorted(set(range(self.n)) - answers.keys())}"
+                raise RankFailed(self._broken)
             for pipe in ready:
                 assert isinstance(pipe, Connection)
                 rank = self._pipes.index(pipe)

@@ -201,7 +201,10 @@ def test_the_picture_is_an_svg_with_a_bar_for_what_can_be_seen(tmp_path: Path) -
     assert 4 < len(rectangles) <= len(bars)
 
 
-def test_the_example_is_printed_drawn_and_given_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_is_printed_drawn_and_given_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     plan_command(EXAMPLE, target_s=None, to=tmp_path / "step.svg", as_json=False)
     table = capsys.readouterr().out
     step = price(K2)
