@@ -21,7 +21,7 @@ from typing import Annotated, Any, NoReturn
 import platformdirs
 import typer
 
-from taskgen import __version__, taskset
+from taskgen import __version__, fill, taskset
 from taskgen.atomic import disk_faults
 from taskgen.commands import audit as audit_command
 from taskgen.commands import doctor as doctor_command
@@ -32,9 +32,12 @@ from taskgen.commands.attack import attack_tasks
 from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
 from taskgen.commands.build import RepoSummary, Settings
 from taskgen.commands.build import build as build_command
+from taskgen.commands.calibrate import Options, Status
+from taskgen.commands.calibrate import calibrate as calibrate_command
 from taskgen.config import find_data, load_recipes, load_repos
 from taskgen.console import (
     BuildProgress,
+    calibration_table,
     err,
     guarantee_table,
     out,
@@ -44,17 +47,22 @@ from taskgen.console import (
     print_verdict,
     summary_table,
 )
+from taskgen.difficulty import FIRST, MAX_SAMPLES, Design
 from taskgen.errors import ConfigError, StoreError, TaskgenError
 from taskgen.grading.grade import grade as grade_patch
 from taskgen.grading.grade import grade_tree
 from taskgen.leaks.sarif import to_sarif
 from taskgen.leaks.targets import TargetKind, kind_of
 from taskgen.monitor.judge import load_judge
+from taskgen.policies.select import USAGE, choose
+from taskgen.rollout import loaded
+from taskgen.rollout_file import open_rollouts
 from taskgen.sandboxes.select import select
 from taskgen.stopper import Interrupted, Stopper
 from taskgen.types import RepoSpec, VerdictKind
 
 EXIT_ERROR, EXIT_UNEXPECTED, EXIT_GATE, EXIT_INTERRUPTED = 1, 3, 4, 130
+BAND = f"{Design().low}:{Design().high}"
 
 app = typer.Typer(
     name="taskgen",
@@ -310,6 +318,68 @@ def _monitor(target: Path, fix: Path | None, judge: Path | None, jobs: int, sari
 
 def _tell(text: str) -> None:
     err.print(text, markup=False, highlight=False)
+
+
+@app.command()
+def calibrate(
+    tasks: Annotated[Path, typer.Argument(help="A task set, or one task: DIR/ID or DIR/tasks/ID.")],
+    policy: Annotated[str, typer.Option(help=f"What attempts the tasks: {USAGE}.")],
+    band: Annotated[str, typer.Option(help="LOW:HIGH, the chances of a pass at which tasks are learnable.")] = BAND,
+    max_samples: Annotated[
+        int, typer.Option(min=1, max=128, help="Most attempts at a task; few are made where few are clear.")
+    ] = MAX_SAMPLES,
+    rollouts: Annotated[
+        Path | None,
+        typer.Option(help="Where rollouts are recorded, and taken from again (default: rollouts.jsonl beside tasks/)."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all samples.")] = 0,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Attempts graded at one time.")] = os.cpu_count()
+    or 1,
+    sandbox: SandboxOption = SandboxKind.AUTO,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure how hard tasks are for a policy, with a few attempts each, and write it into the task set.
+
+    Exit code 1: some tasks could not be run; 4: a task's gold patch does not pass here.
+    Example: taskgen calibrate data/tasks --policy local
+    """
+    design, cache = _design(band, max_samples), cache_folder()
+    folders = taskset.find_tasks(tasks)
+    path = rollouts or _beside(folders[0]) / "rollouts.jsonl"
+    with open_rollouts(path) as file:
+        chosen = choose(policy, cache, lambda prompt: fill.gold_body(loaded(prompt.folder)))
+        try:
+            options = Options(
+                design=design, sampling=chosen.sampling, provider=select(sandbox.value, cache), cache=cache,
+                jobs=jobs, seed=seed,
+            )  # fmt: skip
+            found = calibrate_command(tasks, chosen.policy, file, options, _tell)
+        finally:
+            chosen.policy.close()
+    if as_json:
+        _print_json(found.as_json() | {"file": str(path)})
+    else:
+        out.print(calibration_table(found))
+        out.print(f"{found.n_rollouts} rollouts by this run; all are in {path}", markup=False)
+    if found.of(Status.BROKEN):
+        raise typer.Exit(EXIT_GATE)
+    if found.of(Status.NOT_RUN):
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _design(band: str, max_samples: int) -> Design:
+    try:
+        low, high = map(float, band.split(":"))
+        return Design(low=low, high=high, first=min(FIRST, max_samples), max_samples=max_samples)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"LOW:HIGH with 0 <= LOW < HIGH <= 1 is wanted, not {band!r}", param_hint="--band"
+        ) from error
+
+
+def _beside(folder: Path) -> Path:
+    """The folder of a task's set."""
+    return folder.parent.parent if folder.parent.name == "tasks" else folder.parent
 
 
 @app.command()

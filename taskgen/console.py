@@ -9,13 +9,16 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
 from taskgen.commands.attack import AttackReport, Attempt
 from taskgen.commands.audit import Report
 from taskgen.commands.build import RepoSummary
+from taskgen.commands.calibrate import Calibrated, Calibration, Status
 from taskgen.commands.monitor import MonitorReport
+from taskgen.difficulty import Band
 from taskgen.monitor.rules import RULES, Severity
 from taskgen.types import Verdict
 
@@ -170,6 +173,35 @@ def print_rollouts(report: MonitorReport) -> None:
         f"{report.n_rollouts:,} rollouts, {report.n_turns:,} turns, {report.seconds:.1f} s; masked: {masked}",
         markup=False,
     )
+
+
+def calibration_table(found: Calibration) -> Table:
+    """The result of ``taskgen calibrate``: a line a task, and what they add up to."""
+    design = found.design
+    table = Table(
+        "task", "band", *(Column(c, justify="right") for c in ("passes", "pass@1", "90 % interval", "tokens", "s")),
+        Column("USD", justify="right"),
+        title=f"{found.policy} {found.policy_version}, band {design.low:g} to {design.high:g}",
+        caption=", ".join(
+            [f"{band.value} {found.in_band(band)}" for band in Band]
+            + [f"{status.value} {len(found.of(status))}" for status in Status if status is not Status.MEASURED]
+        ),
+    )  # fmt: skip
+    for task in found.tasks:
+        table.add_row(*_calibrated(task))
+    return table
+
+
+def _calibrated(task: Calibrated) -> tuple[str, ...]:
+    if task.estimate is None:
+        return task.instance_id, escape(printable(f"{task.status.value}: {task.reason}"[:80])), "", "", "", "", "", ""
+    e, tally = task.estimate, task.tally
+    low, high = e.interval
+    return (
+        task.instance_id, e.band.value + ("" if e.decided else " (open)"), f"{e.passes} of {e.n}",
+        f"{e.pass_at_1:.2f}", f"{low:.2f} to {high:.2f}", str(tally.n_tokens), f"{tally.seconds + tally.grading_s:.0f}",
+        "" if tally.cost_usd is None else f"{tally.cost_usd:.4f}",
+    )  # fmt: skip
 
 
 def printable(text: str) -> str:

@@ -8,7 +8,8 @@
     ├── SandboxUnavailable      a sandbox could not be started or broke (never a task verdict)
     ├── StoreError              cache or output folder: locked, full, or not ours
     ├── FormatError             a task set, a patch or a file of rollouts does not follow the format
-    └── JudgeFault              a judge model could not be asked, or gave no usable answer (never a verdict)
+    ├── JudgeFault              a judge model could not be asked, or gave no usable answer (never a verdict)
+    └── PolicyFault             a policy could not be asked, or died (never a failed attempt)
 
 A candidate that does not become a task is not an error: see ``types.Rejection``.
 """
@@ -56,6 +57,10 @@ class FormatError(TaskgenError):
 
 class JudgeFault(TaskgenError):
     """A judge model could not be asked, or its answers had no usable form: an infrastructure fault, never a verdict."""
+
+
+class PolicyFault(TaskgenError):
+    """A policy could not be asked or died while it answered: an infrastructure fault, never a failed attempt."""
 
 
 class CommandError(TaskgenError):

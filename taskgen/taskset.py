@@ -226,6 +226,49 @@ def write_tables(
         (out / name).chmod(0o644)
 
 
+def write_difficulties(difficulties: Mapping[Path, Mapping[str, Any]]) -> None:
+    """Put ``difficulty`` into the rows of task folders, and into the tables of the sets that these belong to.
+
+    Each file is replaced at once. A row that has the same difficulty already, but for when it was measured, is left.
+
+    Raises:
+        FormatError: a row cannot be read.
+        StoreError: the disk is full or read-only.
+    """
+    for folder, difficulty in difficulties.items():
+        row = read_row(folder)
+        if _without_time(row["difficulty"]) == _without_time(difficulty):
+            continue
+        # As it stands in the file, whatever version that has.
+        raw = json.loads((folder / ROW_FILE).read_text("utf-8")) | {"difficulty": dict(difficulty)}
+        with replacing_file(folder / ROW_FILE) as scratch:
+            scratch.write_text(json.dumps(raw, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            scratch.chmod(0o644)
+    for out in sorted({folder.parent.parent for folder in difficulties if folder.parent.name == "tasks"}):
+        _update_table(out)
+
+
+def _without_time(difficulty: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: value for key, value in (difficulty or {}).items() if key != "measured_at"}
+
+
+def _update_table(out: Path) -> None:
+    """Bring the table of a set up to its rows, if it has one and they differ."""
+    path = out / "tasks.parquet"
+    if not path.is_file():
+        return
+    try:
+        listed = pq.read_table(path, columns=["instance_id", "difficulty"]).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{path} cannot be read: {error}") from error
+    rows = [read_row(out / "tasks" / line["instance_id"]) for line in listed]
+    if [row["difficulty"] for row in rows] == [line["difficulty"] for line in listed]:
+        return
+    with replacing_file(path) as scratch:
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), scratch)
+        scratch.chmod(0o644)
+
+
 def remove_leftovers(out: Path) -> None:
     """Remove what a run that was killed left half-written; only the holder of the folder's lock may do so."""
     for scratch in (*(out / "tasks").glob(".*"), *out.glob(".tasks.parquet.*"), *out.glob(".*.json*.*")):

@@ -1,5 +1,7 @@
 """``python -m trainer --plan CONFIG``: what a step of training costs. Started by ``taskgen train``.
 
+``python -m trainer generate``: samples of a policy, for another process (see ``trainer.serve``).
+
 Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage.
 """
 
@@ -15,6 +17,10 @@ from trainer.costmodel.report import plan_command
 
 def main() -> int:
     """Parse the arguments, print the report; returns the exit code."""
+    if sys.argv[1:2] == ["generate"]:
+        from trainer import serve  # transformers is slow to import, and plans do not need it
+
+        return serve.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
     parser.add_argument("config", type=Path, help="a YAML file: model, cluster, meshes, optimizer")
     parser.add_argument("--plan", action="store_true", required=True, help="print what a step costs, and do no more")

@@ -1,0 +1,191 @@
+"""Attempts of one turn: the policy is shown what stands before a deleted body, and writes the body.
+
+Of the gold patch, only the place is used: which file, and which line the body takes. What a policy writes becomes a
+patch against the workspace, and is graded like any other.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+from unidiff import PatchSet
+
+from taskgen import patches, safepath
+from taskgen.grading.task import Task
+from taskgen.languages.python_syntax import parse_python
+from taskgen.policies.policy import Completion, Form, Prompt
+from taskgen.types import Turn
+
+STUB = "raise NotImplementedError"
+#: Characters of the file before the definition that a policy sees, and of the definition's own head at most.
+CONTEXT_CHARS, HEAD_CHARS = 2000, 6000
+_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_SYSTEM = """\
+You write Python. You are given a function or method whose body has been removed. Answer with one fenced Python code \
+block that holds this one definition, with its signature and the whole new body, and nothing else. Imports that the \
+body needs beyond those of the file go inside of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where a body was deleted.
+
+    Attributes:
+        name: of the function or method, without its class.
+        line: index (from 0) of the stub's line in the file.
+        indent: white space before the body's lines.
+        newline: how lines of the file end.
+    """
+
+    path: str
+    name: str
+    lines: tuple[str, ...]
+    line: int
+    indent: str
+    newline: str
+
+
+@dataclass(frozen=True, slots=True)
+class CannotFill:
+    """Why a task cannot be attempted by writing one body."""
+
+    reason: str
+
+
+def site_of(task: Task) -> Site | CannotFill:
+    """The place of the only deleted body of a task, or why there is no such place."""
+    deleted = task.row["deleted"]
+    if len(deleted) != 1:
+        return CannotFill(f"{len(deleted)} definitions were deleted; one body is not enough")
+    if deleted[0]["kind"] not in ("function", "method"):
+        return CannotFill(f"a {deleted[0]['kind']} was deleted, not the body of a function")
+    hunks = [(file.path, hunk) for file in PatchSet(task.row["patch"]) for hunk in file]
+    if len(hunks) != 1:
+        return CannotFill("the deletion took other lines, too (imports, exports); a body does not bring them back")
+    path, hunk = hunks[0]
+    removed = [line for line in hunk if line.is_removed]
+    if len(removed) != 1 or removed[0].value.strip() != STUB or path not in task.workspace:
+        return CannotFill("the definition is gone with its signature; only a body can be written")
+    try:
+        text = task.workspace[path].content.decode("utf-8")
+    except UnicodeDecodeError:
+        return CannotFill(f"{path} is not UTF-8")
+    lines, at = text.split("\n"), removed[0].source_line_no - 1
+    stub = lines[at]
+    return Site(
+        path=path,
+        name=str(deleted[0]["qualified_name"]).rpartition(".")[2],
+        lines=tuple(lines),
+        line=at,
+        indent=stub[: len(stub) - len(stub.lstrip())],
+        newline="\r\n" if stub.endswith("\r") else "\n",
+    )
+
+
+def gold_body(task: Task) -> str:
+    """The lines of the gold body, for policies whose results are known beforehand. The task must have a site."""
+    return "".join(
+        line.value for file in PatchSet(task.row["patch"]) for hunk in file for line in hunk if line.is_added
+    )
+
+
+def prompt_of(task: Task, folder: Path, site: Site) -> Prompt:
+    """What a policy is asked: the file up to the body, cut from above, and the same as a conversation."""
+    before = [line.removesuffix("\r") for line in site.lines[: site.line]]
+    start = _start_of(before, site)
+    head, context = _tail("\n".join(before[start:]), HEAD_CHARS), _tail("\n".join(before[:start]), CONTEXT_CHARS)
+    text = f"{context}\n{head}" if context else head
+    asked = (
+        f"{task.row['problem_statement'].strip()}\n\nThe end of what stands before it in `{site.path}`, and the "
+        f"definition that is to be completed:\n\n```python\n{text}\n{site.indent}...\n```\n"
+    )
+    return Prompt(
+        instance_id=str(task.row["instance_id"]),
+        folder=folder,
+        text=text,
+        indent=site.indent,
+        messages=(Turn(role="system", text=_SYSTEM), Turn(role="user", text=asked)),
+    )
+
+
+def _start_of(before: list[str], site: Site) -> int:
+    """The line on which the definition begins, decorators included."""
+    parsed = parse_python(site.path, "", "\n".join([*before, site.indent + STUB, ""]).encode())
+    mine = [d for d in parsed.definitions if d.start_line - 1 <= site.line <= d.end_line - 1 and d.kind != "class"]
+    return mine[-1].start_line - 1 if mine else max(0, len(before) - 1)
+
+
+def _tail(text: str, limit: int) -> str:
+    """The last whole lines of a text that fit into ``limit`` characters."""
+    if len(text) <= limit:
+        return text
+    return text[-limit:].partition("\n")[2]
+
+
+# --- What was written -> a patch ------------------------------------------------------------------------
+
+
+def patch_of(task: Task, site: Site, completion: Completion) -> bytes:
+    """The patch against the workspace that a completion is; empty if it holds no body."""
+    if completion.form is Form.CONTINUATION:
+        body = body_of_continuation(completion.text, site.indent)
+    else:
+        body = body_of_answer(completion.text, site.name, site.indent)
+    if not body.strip():
+        return b""
+    written = [line + "\r" * (site.newline == "\r\n") for line in body.rstrip().split("\n")]
+    lines = [*site.lines[: site.line], *written, *site.lines[site.line + 1 :]]
+    return _patch(task, site, "\n".join(lines).encode("utf-8", "replace"))
+
+
+def _patch(task: Task, site: Site, content: bytes) -> bytes:
+    entry = task.workspace[site.path]
+    with tempfile.TemporaryDirectory(prefix="taskgen-fill-") as folder:
+        for side, data in (("old", entry.content), ("new", content)):
+            (Path(folder) / side).mkdir()
+            safepath.write_file(Path(folder) / side, site.path, data, executable=entry.executable)
+        return patches.patch_bytes(patches.diff_directories(Path(folder) / "old", Path(folder) / "new"))
+
+
+def body_of_continuation(text: str, indent: str) -> str:
+    """The body's lines of a text that goes on behind the line before it: up to the first line left of ``indent``.
+
+    What stands on the prompt's own last line makes it another line: then there is no body.
+    """
+    first, *lines = text.split("\n")
+    if first.strip():
+        return ""
+    body = []
+    for line in lines:
+        if line.strip() and not line.startswith(indent):
+            break
+        body.append(line.rstrip("\r"))
+    return "\n".join(body).rstrip()
+
+
+def body_of_answer(text: str, name: str, indent: str) -> str:
+    """The body's lines of a message: of the definition ``name`` in its code, or its code if there is no definition."""
+    blocks = [textwrap.dedent(block) for block in _FENCE.findall(text.replace("\r\n", "\n"))] or [text]
+    for block in reversed(blocks):
+        if (body := _body_in(block, name)) is not None:
+            return textwrap.indent(textwrap.dedent(body), indent).rstrip()
+    code = blocks[-1]
+    return "" if re.search(r"^\s*(async\s+)?def\s", code, re.MULTILINE) else textwrap.indent(code, indent).rstrip()
+
+
+def _body_in(code: str, name: str) -> str | None:
+    """The lines behind the docstring of the last definition called ``name``; None if there is none."""
+    # Parsed by tree-sitter: what a model wrote need not be Python.
+    source = code.encode("utf-8", "replace")
+    found = [d for d in parse_python("answer.py", "", source).definitions if d.name == name and d.kind != "class"]
+    if not found:
+        return None
+    last = found[-1]
+    lines = source.decode("utf-8", "replace").split("\n")[last.body_line - 1 : last.end_line]
+    if last.body_line == source.count(b"\n", 0, last.start_byte) + 1:  # def f(): return 1
+        return source[last.after_doc_byte if last.docstring else last.body_byte : last.end_byte].decode()
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Policies: what answers prompts. Each is one class that satisfies ``policy.Policy``."""

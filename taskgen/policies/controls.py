@@ -1,0 +1,94 @@
+"""Policies whose results are known beforehand: they show that whatever measures policies measures right."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
+
+#: What the scripted policy writes where it fails: plausible to look at, and no test of an accepted task passes with it
+#: (a deletion is accepted only if trivial stubs fail).
+WRONG = "return None"
+
+
+@dataclass(frozen=True, slots=True)
+class NullPolicy:
+    """Changes nothing: pass@1 is 0."""
+
+    name: str = "null"
+    version: str = "1"
+    form: Form = Form.PATCH
+    batch: int = 64
+
+    def complete(
+        self, prompts: Sequence[Prompt], seeds: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Sampled]]:
+        """An empty patch for each sample."""
+        nothing = Completion(text="", form=Form.PATCH, finish_reason="stop", cost_usd=0.0)
+        return [[nothing for _ in group] for group in seeds]
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoldPolicy:
+    """Gives the gold patch: pass@1 is 1."""
+
+    name: str = "gold"
+    version: str = "1"
+    form: Form = Form.PATCH
+    batch: int = 64
+
+    def complete(
+        self, prompts: Sequence[Prompt], seeds: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Sampled]]:
+        """The task's own patch for each sample."""
+        return [[_gold(prompt) for _ in group] for prompt, group in zip(prompts, seeds, strict=True)]
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+def _gold(prompt: Prompt) -> Completion:
+    patch = (prompt.folder / "gold.patch").read_bytes().decode("utf-8", "surrogateescape")
+    return Completion(text=patch, form=Form.PATCH, finish_reason="stop", cost_usd=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedPolicy:
+    """Solves each task with a probability that is set, by giving its gold body, and else writes ``return None``.
+
+    Attributes:
+        solves: the probability, of tasks that ``rates`` does not name.
+        rates: instance_id -> the probability.
+        body_of: the gold body of a prompt's task, as the lines that follow ``Prompt.text``.
+    """
+
+    solves: float
+    body_of: Callable[[Prompt], str]
+    rates: Mapping[str, float] = field(default_factory=dict)
+    name: str = "scripted"
+    form: Form = Form.CONTINUATION
+    batch: int = 64
+
+    @property
+    def version(self) -> str:
+        """Its strength: another one is another policy."""
+        return f"{self.solves}" + "".join(f",{name}={rate}" for name, rate in sorted(self.rates.items()))
+
+    def complete(
+        self, prompts: Sequence[Prompt], seeds: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Sampled]]:
+        """The seed alone decides whether a sample is right."""
+        return [[self._one(prompt, seed) for seed in group] for prompt, group in zip(prompts, seeds, strict=True)]
+
+    def _one(self, prompt: Prompt, seed: int) -> Completion:
+        right = random.Random(seed).random() < self.rates.get(prompt.instance_id, self.solves)
+        body = self.body_of(prompt) if right else f"{prompt.indent}{WRONG}\n"
+        return Completion(text=f"\n{body}", form=Form.CONTINUATION, finish_reason="stop", cost_usd=0.0)
+
+    def close(self) -> None:
+        """Holds nothing."""

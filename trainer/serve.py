@@ -1,0 +1,160 @@
+"""``python -m trainer generate``: samples of a policy for another process, in JSON lines over stdin and stdout.
+
+It first says ``{"version": ...}``, or ``{"error": ...}`` and ends. A request has ``prompts``, ``seeds`` (a list for
+each prompt), ``max_tokens`` and ``temperature``; a prompt is ``{"text", "indent"}`` (a file up to a line, and how the
+next line begins), ``{"messages"}`` or ``{"ids"}``. The answer has, for each prompt, its ``ids`` and its ``samples``:
+``ids``, ``logps``, ``text`` (what follows the prompt's text) and ``finish``; or ``{"error": ...}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from trainer.generation import Sample, Sampling, generate
+from trainer.pretrained import Pretrained, WeightsError, load_pretrained
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Answer requests until stdin ends; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m trainer generate", description=__doc__)
+    parser.add_argument("--model", required=True, help="smollm2, a folder with weights, or a .gguf file")
+    parser.add_argument("--cache", type=Path, required=True, help="where weights of GGUF files are kept as safetensors")
+    parser.add_argument("--dtype", choices=sorted(DTYPES), default="bfloat16", help="of weights and arithmetic")
+    parser.add_argument("--threads", type=int, default=1, help="threads of arithmetic")
+    arguments = parser.parse_args(argv)
+    # What libraries print must not get between the lines of the conversation.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    torch.set_num_threads(arguments.threads)
+    try:
+        policy = load_pretrained(arguments.model, arguments.cache, DTYPES[arguments.dtype])
+    except WeightsError as error:
+        _say(answers, {"error": str(error)})
+        return 1
+    _say(answers, {"version": version_of(policy.model, arguments.dtype)})
+    for line in sys.stdin:
+        try:
+            answer = respond(policy, json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        _say(answers, answer)
+    return 0
+
+
+def _say(answers: TextIO, value: Mapping[str, Any]) -> None:
+    answers.write(json.dumps(value) + "\n")
+    answers.flush()
+
+
+def version_of(model: torch.nn.Module, dtype: str) -> str:
+    """The first digits of a digest of all weights, wherever they lie, and the dtype that they are computed in."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(memoryview(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()))
+    return f"{digest.hexdigest()[:12]}-{dtype}"
+
+
+def respond(policy: Pretrained, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a request. Raises ValueError, KeyError or TypeError for one of another form."""
+    tokenizer = policy.tokenizer
+    prompts = [ids_of(tokenizer, prompt) for prompt in request["prompts"]]
+    sampling = Sampling(
+        max_tokens=int(request["max_tokens"]),
+        temperature=float(request["temperature"]),
+        stop_ids=frozenset(stop_ids(tokenizer)),
+    )
+    if len(request["seeds"]) != len(prompts):
+        raise ValueError(f"{len(prompts)} prompts and {len(request['seeds'])} lists of seeds")
+    groups = generate(policy.model, prompts, request["seeds"], sampling)
+    return {
+        "prompts": [
+            {"ids": ids, "samples": [_shown(tokenizer, asked, ids, sample) for sample in group]}
+            for asked, ids, group in zip(request["prompts"], prompts, groups, strict=True)
+        ]
+    }
+
+
+def stop_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Tokens that no source code holds: special ones, the end of text among them."""
+    return {int(i) for i in tokenizer.all_special_ids if i != tokenizer.unk_token_id}
+
+
+def ids_of(tokenizer: PreTrainedTokenizerBase, prompt: Mapping[str, Any]) -> list[int]:
+    """The token ids of a prompt. Raises ValueError for one of another form."""
+    if "ids" in prompt:
+        return [int(i) for i in prompt["ids"]]
+    if "messages" in prompt:
+        text = tokenizer.apply_chat_template(prompt["messages"], add_generation_prompt=True, tokenize=False)
+        return list(tokenizer(str(text), add_special_tokens=False)["input_ids"])
+    return boundary_ids(tokenizer, prompt["text"], prompt["indent"])
+
+
+def boundary_ids(tokenizer: PreTrainedTokenizerBase, text: str, indent: str) -> list[int]:
+    """``text`` tokenized as it is where a line with ``indent`` follows, up to that line's first word.
+
+    Tokenizers merge a newline with the white space behind it, and that with a word: a prompt that ends elsewhere asks
+    for tokens that the model never saw there. So a word goes with it, and the token that holds it is taken off again.
+
+    Raises ValueError if the tokenizer does not give the text back, as one that changes white space does not.
+    """
+    whole = f"{text}\n{indent}x"
+    ids = list(tokenizer(whole, add_special_tokens=False)["input_ids"])[:-1]
+    if not whole.startswith(_decoded(tokenizer, ids)):
+        raise ValueError("the tokenizer changes the prompt's text")
+    starts = tokenizer("")["input_ids"]
+    return [i for i in starts if i == tokenizer.bos_token_id][:1] + ids
+
+
+def _decoded(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    return str(tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+def _shown(
+    tokenizer: PreTrainedTokenizerBase, asked: Mapping[str, Any], prompt: Sequence[int], sample: Sample
+) -> dict[str, Any]:
+    """A sample with its text. One that continues a file ends where the file's next definition begins."""
+    if "text" not in asked:
+        text = _decoded(tokenizer, sample.ids)
+        return {"ids": sample.ids, "logps": sample.logps, "text": text, "finish": sample.finish}
+    start = len(asked["text"])
+
+    def written(n: int) -> str:
+        return _decoded(tokenizer, [*prompt, *sample.ids[:n]])[start:]
+
+    n = body_length(written, len(sample.ids), asked["indent"])
+    finish = "stop" if n < len(sample.ids) or ends_body(written(n), asked["indent"]) else sample.finish
+    return {"ids": sample.ids[:n], "logps": sample.logps[:n], "text": written(n), "finish": finish}
+
+
+def body_length(written: Callable[[int], str], n: int, indent: str) -> int:
+    """How many of ``n`` tokens are a sample: up to the first by which ``written`` has left the body, it included.
+
+    Whether the body has ended depends on the tokens so far alone, as with a stop token: what is kept is distributed as
+    if sampling had stopped there.
+    """
+    low, high = 1, n
+    while low < high:
+        middle = (low + high) // 2
+        if ends_body(written(middle), indent):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def ends_body(text: str, indent: str) -> bool:
+    """Whether a line behind the first one begins left of ``indent``."""
+    return any(line.strip() and not line.startswith(indent) for line in text.split("\n")[1:])
