@@ -179,7 +179,7 @@ def calibration_table(found: Calibration) -> Table:
     """The result of ``taskgen calibrate``: a line a task, and what they add up to."""
     design = found.design
     table = Table(
-        "task", "band", *(Column(c, justify="right") for c in ("passes", "pass@1", "90 % interval", "tokens", "s")),
+        Column("task", no_wrap=True), "band", *(Column(c, justify="right") for c in ("passes", "pass@1", "90 % interval", "tokens", "s")),
         Column("USD", justify="right"),
         title=f"{found.policy} {found.policy_version}, band {design.low:g} to {design.high:g}",
         caption=", ".join(

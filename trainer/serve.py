@@ -111,11 +111,11 @@ def boundary_ids(tokenizer: PreTrainedTokenizerBase, text: str, indent: str) -> 
     Raises ValueError if the tokenizer does not give the text back, as one that changes white space does not.
     """
     whole = f"{text}\n{indent}x"
-    ids = list(tokenizer(whole, add_special_tokens=False)["input_ids"])[:-1]
-    if not whole.startswith(_decoded(tokenizer, ids)):
+    ids = list(tokenizer(whole, add_special_tokens=False)["input_ids"])
+    if _decoded(tokenizer, ids) != whole:
         raise ValueError("the tokenizer changes the prompt's text")
     starts = tokenizer("")["input_ids"]
-    return [i for i in starts if i == tokenizer.bos_token_id][:1] + ids
+    return [i for i in starts if i == tokenizer.bos_token_id][:1] + ids[:-1]
 
 
 def _decoded(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:

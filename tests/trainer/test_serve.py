@@ -1,0 +1,182 @@
+"""The process that generates for taskgen: where prompts end, what it gives back, and what becomes of it when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from taskgen.errors import PolicyFault, PrerequisiteError
+from taskgen.policies.local import LocalConfig, LocalPolicy
+from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
+from taskgen.types import Turn
+from trainer.pretrained import load_pretrained
+from trainer.serve import body_length, boundary_ids, ends_body, respond
+
+CODE = "def f(a):\n    return a\n\n\ndef g(b):\n    if b:\n        return b\n    return None\n" * 40
+SAMPLING = Sampling(max_tokens=12, temperature=1.0)
+TEXT = "def f(a):"
+
+
+def tokenizer_of(pattern: bool) -> PreTrainedTokenizerFast:
+    """Byte-level BPE trained on code; without a pattern that splits words it merges newlines with what follows."""
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<|end|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    inner.train_from_iterator([CODE], trainer)
+    found = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|end|>")
+    found.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama with random weights."""
+    path = tmp_path_factory.mktemp("model")
+    tokenizer = tokenizer_of(pattern=True)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, initializer_range=0.5,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+# --- Where a prompt ends ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("indent", ["    ", "        "])
+@pytest.mark.parametrize("pattern", [True, False])
+def test_a_prompt_ends_as_the_same_text_does_inside_of_a_file(indent: str, pattern: bool) -> None:
+    tokenizer = tokenizer_of(pattern)
+    text = TEXT if indent == "    " else "class A:\n    def f(a):"
+    ids = boundary_ids(tokenizer, text, indent)
+    followed = tokenizer(f"{text}\n{indent}x")["input_ids"]
+    assert ids == followed[:-1], "what follows is one token more, not another split"
+    shown = tokenizer.decode(ids)
+    assert f"{text}\n{indent}x".startswith(shown)
+
+
+def test_the_naive_prompt_would_end_elsewhere() -> None:
+    """The trap: a tokenizer that merges ``:`` and the newline gives other ids for the text alone."""
+    tokenizer = tokenizer_of(pattern=False)
+    naive = tokenizer(TEXT)["input_ids"]
+    whole = tokenizer(f"{TEXT}\n    return a")["input_ids"]
+    assert whole[: len(naive)] != naive
+    ids = boundary_ids(tokenizer, TEXT, "    ")
+    assert whole[: len(ids)] == ids or tokenizer(f"{TEXT}\n    x")["input_ids"][: len(ids)] == ids
+
+
+def test_a_tokenizer_that_changes_text_is_refused() -> None:
+    inner = Tokenizer(models.WordLevel({"def": 0, "x": 1, "?": 2}, unk_token="?"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    with pytest.raises(ValueError, match="changes the prompt's text"):
+        boundary_ids(PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="?"), TEXT, "    ")
+
+
+# --- Where a sample ends -----------------------------------------------------------------------------------
+
+
+def test_a_body_ends_left_of_its_indent() -> None:
+    assert not ends_body("\n    a\n\n      b\n  ", "    ")
+    assert ends_body("\n    a\ndef", "    ") and ends_body("\n    a\n  b", "    ")
+
+
+def test_tokens_behind_the_end_of_a_body_are_not_part_of_a_sample() -> None:
+    tokens = ["\n", "    ", "a", "\n", "\n", "def", " g", ":"]
+    assert body_length(lambda n: "".join(tokens[:n]), len(tokens), "    ") == 6
+    assert body_length(lambda n: "".join(tokens[:n]), 4, "    ") == 4
+
+
+def test_a_sample_has_the_logps_of_its_ids(folder: Path, tmp_path: Path) -> None:
+    policy = load_pretrained(str(folder), tmp_path)
+    prompts = [{"text": TEXT, "indent": "    "}, {"messages": [{"role": "user", "content": "hi"}]}, {"ids": [5, 6]}]
+    request: dict[str, Any] = {"prompts": prompts, "seeds": [[1, 2], [3], [4]], "max_tokens": 12, "temperature": 0.9}
+    found = respond(policy, request)["prompts"]
+    assert [len(group["samples"]) for group in found] == [2, 1, 1]
+    for asked, group in zip(prompts, found, strict=True):
+        for sample in group["samples"]:
+            ids = torch.tensor([*group["ids"], *sample["ids"]])
+            with torch.no_grad():
+                logits = policy.model(ids[None])[0, len(group["ids"]) - 1 : -1] / 0.9
+            expected = logits.log_softmax(-1).gather(-1, torch.tensor(sample["ids"])[:, None])[:, 0]
+            assert torch.allclose(torch.tensor(sample["logps"]), expected, atol=1e-4)
+            if "text" in asked:
+                decoded = policy.tokenizer.decode([*group["ids"], *sample["ids"]], skip_special_tokens=True)
+                assert decoded == asked["text"] + sample["text"]
+
+
+# --- The process -------------------------------------------------------------------------------------------
+
+
+def ask(policy: LocalPolicy, seeds: list[int]) -> list[Sampled]:
+    turns = (Turn(role="user", text="hi"),)
+    prompt = Prompt(instance_id="t", folder=Path("x"), text=TEXT, indent="    ", messages=turns)
+    (found,) = policy.complete([prompt], [seeds], SAMPLING)
+    return found
+
+
+def texts(samples: list[Sampled]) -> list[str]:
+    return [sample.text if isinstance(sample, Completion) else str(sample) for sample in samples]
+
+
+def test_a_local_policy_lives_dies_and_lives_again(folder: Path, tmp_path: Path) -> None:
+    policy = LocalPolicy(LocalConfig(model=str(folder), dtype="float32"), tmp_path)
+    try:
+        first = ask(policy, [1, 2])
+        for sample in first:
+            assert isinstance(sample, Completion) and sample.form is Form.CONTINUATION
+            assert sample.token_ids and sample.logps and len(sample.token_ids) == len(sample.logps) == sample.n_tokens
+            assert sample.prompt_ids and sample.cost_usd is None
+        assert texts(ask(policy, [2, 1])) == texts(first)[::-1], "a sample depends on its seed alone"
+        assert policy.pid is not None
+        os.kill(policy.pid, signal.SIGKILL)
+        lost = ask(policy, [1, 2])
+        assert all(isinstance(sample, PolicyFault) and "signal 9" in str(sample) for sample in lost)
+        assert texts(ask(policy, [1, 2])) == texts(first)
+    finally:
+        policy.close()
+    assert policy.pid is None
+
+
+def test_other_weights_are_another_version(folder: Path, tmp_path: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.lm_head.weight[0, 0] += 1
+    other = tmp_path / "other"
+    model.save_pretrained(other)
+    PreTrainedTokenizerFast.from_pretrained(folder).save_pretrained(other)
+    versions = []
+    for path in (folder, other):
+        policy = LocalPolicy(LocalConfig(model=str(path), dtype="float32", style="chat"), tmp_path)
+        versions.append(policy.version)
+        assert all(isinstance(s, Completion) and s.form is Form.ANSWER for s in ask(policy, [1]))
+        policy.close()
+    assert versions[0] != versions[1]
+
+
+def test_a_model_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(PrerequisiteError, match="no weights could be loaded"):
+        LocalPolicy(LocalConfig(model=str(tmp_path / "none")), tmp_path)
+
+
+def test_a_process_that_does_not_answer_is_killed(folder: Path, tmp_path: Path) -> None:
+    policy = LocalPolicy(LocalConfig(model=str(folder), dtype="float32"), tmp_path)
+    assert policy.pid is not None
+    os.kill(policy.pid, signal.SIGSTOP)
+    policy._config = policy._config.model_copy(update={"timeout_s": 0.5})
+    (lost,) = ask(policy, [1])
+    assert isinstance(lost, PolicyFault) and "no answer within" in str(lost)
+    assert policy.pid is None
+    policy.close()
