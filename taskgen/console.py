@@ -178,9 +178,9 @@ def print_rollouts(report: MonitorReport) -> None:
 def calibration_table(found: Calibration) -> Table:
     """The result of ``taskgen calibrate``: a line a task, and what they add up to."""
     design = found.design
+    numbers = ("passes", "pass@1", "90 % interval", "tokens", "s", "USD")
     table = Table(
-        Column("task", no_wrap=True), "band", *(Column(c, justify="right") for c in ("passes", "pass@1", "90 % interval", "tokens", "s")),
-        Column("USD", justify="right"),
+        Column("task", no_wrap=True), "band", *(Column(name, justify="right") for name in numbers),
         title=f"{found.policy} {found.policy_version}, band {design.low:g} to {design.high:g}",
         caption=", ".join(
             [f"{band.value} {found.in_band(band)}" for band in Band]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -51,7 +52,7 @@ diff --git a/shapes/circle.py b/shapes/circle.py
 -        raise NotImplementedError
 +        r = self.radius
 +        return math.pi * r * r
- 
+\x20
      def grow(self):
          self.radius += 1
 '''
@@ -162,13 +163,13 @@ DEFINITION = 'def area(self):\n    """Return the area."""\n    r = 2\n\n    retu
     ("text", "body"),
     [
         (f"Here:\n```python\n{DEFINITION}```\nDone.", "  r = 2\n\n  return r"),
-        (f"```py\n    @property\n{''.join('    ' + line + chr(10) for line in DEFINITION.splitlines())}```", "  r = 2\n\n  return r"),
+        (f"```py\n{indent('@property' + chr(10) + DEFINITION, '    ')}```", "  r = 2\n\n  return r"),
         ("```python\nclass Circle:\n    def area(self):\n        return 3\n```", "  return 3"),
         ("```\nreturn 4\n```", "  return 4"),
         ("return 5", "  return 5"),
         ("```python\ndef area(self): return 6\n```", "  return 6"),
         ("```python\ndef other(self):\n    return 7\n```", ""),
-        ("```python\ndef area(self):\n    return 1\n```\nBetter:\n```python\ndef area(self):\n    return 2\n```", "  return 2"),
+        ("```\ndef area(self):\n    return 1\n```\nBetter:\n```\ndef area(self):\n    return 2\n```", "  return 2"),
     ],
 )  # fmt: skip
 def test_the_body_of_an_answer(text: str, body: str) -> None:

@@ -96,7 +96,7 @@ Make = Callable[..., EndpointPolicy]
 def make(endpoint: Endpoint) -> Iterator[Make]:
     made: list[EndpointPolicy] = []
 
-    def policy(**settings: Any) -> EndpointPolicy:
+    def policy(**settings: Any) -> EndpointPolicy:  # noqa: ANN401 - any key of the configuration
         made.append(EndpointPolicy(EndpointConfig(endpoint=endpoint.url, model="m", attempts=2, **settings)))
         return made[-1]
 

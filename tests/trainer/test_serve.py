@@ -1,4 +1,4 @@
-"""The process that generates for taskgen: where prompts end, what it gives back, and what becomes of it when it dies."""
+"""The process that generates for taskgen: where prompts end, what it gives back, and what happens when it dies."""
 
 from __future__ import annotations
 
