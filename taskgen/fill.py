@@ -68,13 +68,14 @@ def site_of(task: Task) -> Site | CannotFill:
         return CannotFill("the deletion took other lines, too (imports, exports); a body does not bring them back")
     path, hunk = hunks[0]
     removed = [line for line in hunk if line.is_removed]
-    if len(removed) != 1 or removed[0].value.strip() != STUB or path not in task.workspace:
+    number = removed[0].source_line_no if len(removed) == 1 and removed[0].value.strip() == STUB else None
+    if number is None or path not in task.workspace:
         return CannotFill("the definition is gone with its signature; only a body can be written")
     try:
         text = task.workspace[path].content.decode("utf-8")
     except UnicodeDecodeError:
         return CannotFill(f"{path} is not UTF-8")
-    lines, at = text.split("\n"), removed[0].source_line_no - 1
+    lines, at = text.split("\n"), number - 1
     stub = lines[at]
     return Site(
         path=path,
