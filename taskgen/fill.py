@@ -12,7 +12,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from unidiff import PatchSet
+from unidiff.patch import PatchSet
 
 from taskgen import patches, safepath
 from taskgen.grading.task import Task
