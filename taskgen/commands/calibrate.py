@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -18,8 +19,9 @@ from taskgen.rollout_file import RolloutFile, Tally
 from taskgen.sandbox import SandboxProvider
 from taskgen.types import Rollout
 
-#: Faults of one task in one run after which no more attempts at it are made.
-MAX_FAULTS = 3
+#: Rounds with faults of one task in one run, after which no more attempts at it are made. A process that dies takes
+#: all of a task's samples with it: that is one.
+MAX_BAD_ROUNDS = 3
 OnStep = Callable[[str], None]
 
 
@@ -134,7 +136,7 @@ class _Work:
         self.collector = self._collector(policy, file, options)
         self._gold = self._collector(GoldPolicy(), file, options)
         self._file, self._design, self._on_step = file, options.design, on_step
-        self._known_faults = {key: len(tally.faults) for key, tally in file.tallies.items()}
+        self._bad_rounds: Counter[Path] = Counter()
         self.n_rollouts = 0
 
     def _collector(self, policy: Policy, file: RolloutFile, options: Options) -> Collector:
@@ -151,16 +153,24 @@ class _Work:
         while requests := [request for folder in folders for request in self._wanted(folder)]:
             n_open = len({request.folder for request in requests})
             self._on_step(f"{n_open} of {len(folders)} tasks are open: {len(requests)} attempts")
-            self.collector.collect(requests)
+            self._collect(requests)
         doubtful = [folder for folder in folders if self._needs_gold(folder)]
         if doubtful:
             self._on_step(f"nothing passes on {len(doubtful)} tasks: grading their gold patches")
             self._gold.collect([Request(folder, 0) for folder in doubtful])
 
+    def _collect(self, requests: Sequence[Request]) -> None:
+        before = {request.folder: self._n_faults(request.folder) for request in requests}
+        self.collector.collect(requests)
+        self._bad_rounds.update(folder for folder, faults in before.items() if self._n_faults(folder) > faults)
+
+    def _n_faults(self, folder: Path) -> int:
+        return len(self._tally(self.collector, folder).faults)
+
     def _wanted(self, folder: Path) -> list[Request]:
         """The attempts that the next look at a task needs, less those that are there."""
         tally = self._tally(self.collector, folder)
-        if self._new_faults(self.collector, folder) >= MAX_FAULTS:
+        if self._bad_rounds[folder] >= MAX_BAD_ROUNDS:
             return []
         _, look = self._looked(tally)
         return [Request(folder, index) for index in range(look or 0) if index not in tally.rewards]
@@ -183,10 +193,6 @@ class _Work:
 
     def _tally(self, collector: Collector, folder: Path) -> Tally:
         return self._file.tally(collector.run, folder.name)
-
-    def _new_faults(self, collector: Collector, folder: Path) -> int:
-        key = collector.run, folder.name
-        return len(self._tally(collector, folder).faults) - self._known_faults.get(key, 0)
 
     def result(self, folder: Path, cannot: str) -> Calibrated:
         """What is known of a task now."""
