@@ -132,7 +132,8 @@ def _summarise(
     steady = {t: next(iter(c)) for t, c in counts.items() if len(c) == 1 and c.total() == len(reports)}
     apart = set(set_apart) | {test for test, taken in medians.items() if taken > SLOW_S}
     passing = [t for t, outcome in steady.items() if outcome is Outcome.PASSED and t not in apart]
-    coverage = measured.coverage or Coverage(tests=measured.collected, lines={}, import_lines={})  # none was run
+    # None: no line of the project ran.
+    coverage = measured.coverage or Coverage(tests=measured.collected, lines={}, import_lines={})
     incomplete = coverage.ids(coverage.spawning) | (set(passing) - measured.passed())
     return Baseline(
         n_runs=len(reports),

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim.adamw import adamw
 
+from trainer.units import to_local
+
 
 def adamw_step(optimizer: torch.optim.Optimizer, gradients: Mapping[str, Tensor]) -> None:
     """One step of the parameter groups whose ``algorithm`` is "adamw".
@@ -20,11 +22,6 @@ def adamw_step(optimizer: torch.optim.Optimizer, gradients: Mapping[str, Tensor]
     for group in optimizer.param_groups:
         if group["algorithm"] == "adamw":
             _step(group, [state_of(optimizer, parameter) for parameter in group["params"]], gradients)
-
-
-def to_local(tensor: Tensor) -> Tensor:
-    """This rank's shard of a DTensor; a plain tensor itself."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def local_gradient(name: str, parameter: Tensor) -> Tensor:

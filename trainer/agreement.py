@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainer.collectives import naming
+from trainer.collectives import all_reduce, naming
 
 
 class PlanMismatch(ValueError):
@@ -74,10 +74,7 @@ def refuse_non_finite(gradients: Mapping[str, Tensor], group: dist.ProcessGroup 
     """
     bad = _non_finite(gradients)
     flag = torch.tensor(float(len(bad)), device=device)
-    if dist.is_initialized():
-        with naming("all-reduce of whether all gradients are finite"):
-            dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
-    if flag.item() == 0:
+    if all_reduce(flag, "all-reduce of whether all gradients are finite", dist.ReduceOp.MAX, group).item() == 0:
         return
     found = _gathered(bad, group) if dist.is_initialized() else {0: bad}
     where = "; ".join(f"rank {rank}: {', '.join(names)}" for rank, names in sorted(found.items()) if names)

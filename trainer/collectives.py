@@ -26,6 +26,20 @@ def naming(collective: str) -> Iterator[None]:
         raise CollectiveFailed(f"{collective}: {error}") from error
 
 
+def all_reduce(
+    values: Tensor, name: str, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM, group: dist.ProcessGroup | None = None
+) -> Tensor:
+    """Reduce ``values`` in place over the ranks of ``group`` (default: all), and return them; on one process without a
+    process group they are that already.
+
+    Raises CollectiveFailed, with ``name``.
+    """
+    if dist.is_initialized():
+        with naming(name):
+            dist.all_reduce(values, op, group=group)
+    return values
+
+
 def exchange_rows(
     rows: Tensor, sent: Sequence[int], received: Sequence[int], group: dist.ProcessGroup, name: str
 ) -> Tensor:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
-from trainer.collectives import exchange_rows, naming
+from trainer.collectives import all_reduce, exchange_rows, naming
 from trainer.decoder_config import DecoderConfig
+from trainer.units import to_local
 
 
 class Router(nn.Module):
@@ -52,10 +52,7 @@ def rebalance(model: nn.Module, speed: float = 1e-3) -> None:
     routers = [module for module in model.modules() if isinstance(module, Router)]
     if not routers:
         return
-    loads = torch.stack([router.load for router in routers])
-    if dist.is_initialized():
-        with naming("all-reduce of the experts' load"):
-            dist.all_reduce(loads)
+    loads = all_reduce(torch.stack([router.load for router in routers]), "all-reduce of the experts' load")
     for router, load in zip(routers, loads, strict=True):
         router.e_score_correction_bias += speed * torch.sign(load.mean() - load)
         router.load.zero_()
@@ -108,13 +105,9 @@ class Experts(nn.Module):
 
     def _run(self, rows: Tensor, counts: list[int]) -> Tensor:
         """Each expert on its rows, which stand one after the other."""
-        gates_and_ups, downs = (_local(weight).unbind() for weight in (self.gate_up_proj, self.down_proj))
+        gates_and_ups, downs = (to_local(weight).unbind() for weight in (self.gate_up_proj, self.down_proj))
         out = []
         for x, gate_up, down in zip(torch.split_with_sizes(rows, counts), gates_and_ups, downs, strict=True):
             gate, up = functional.linear(x, gate_up).chunk(2, dim=-1)
             out.append(functional.linear(functional.silu(gate) * up, down))
         return torch.cat(out)
-
-
-def _local(weight: Tensor) -> Tensor:
-    return weight.to_local() if isinstance(weight, DTensor) else weight

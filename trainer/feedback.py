@@ -21,8 +21,8 @@ from torch.utils.checkpoint import checkpoint
 
 from trainer.divergence import Divergence, divergence, trust_region
 from trainer.moe import Decoder
-from trainer.objective import Term
-from trainer.packing import CHUNK, Packed, hidden_of, pack
+from trainer.objective import Term, off_policy_weights
+from trainer.packing import CHUNK, Packed, hidden_of, logps_of, pack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +111,5 @@ def teach(
 
 def _weights(student: Decoder, hidden_NC: Tensor, packed: Packed, turn: Turn, cap: float, temperature: float) -> Tensor:
     """min(p / mu, cap) of the sampled tokens."""
-    logps = []
-    for start in range(0, len(hidden_NC), CHUNK):
-        logits = student.logits(hidden_NC[start : start + CHUNK]).float() / temperature
-        target = packed.target_N[start : start + CHUNK]
-        logps.append(logits.log_softmax(-1).gather(-1, target[:, None])[:, 0])
-    return (torch.cat(logps) - torch.tensor(turn.behaviour)).exp().clamp(max=cap)
+    logps, _ = logps_of(student, hidden_NC, packed.target_N, temperature)
+    return off_policy_weights(logps, torch.tensor(turn.behaviour), cap)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainer.advantage import Scaling, advantages, has_signal
-from trainer.collectives import naming
+from trainer.collectives import all_reduce
 from trainer.moe import Decoder
 from trainer.muon import Muon
 from trainer.objective import (
@@ -56,6 +56,10 @@ class Settings:
     kl: float = 0.0
     cap: float = 2.0
     max_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.passes < 1:
+            raise ValueError(f"passes = {self.passes}: must be at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +112,9 @@ def step(
         if settings.kl and reference is not None:
             row.reference_N = _known_logps(reference, row, settings)
     earned = [reward for group in groups for reward in group.rewards if reward is not None]
-    for number in range(settings.passes):
-        found = _update(model, optimizer, rows, settings, earned)
-        if number == settings.passes - 1:
-            return found
-    raise ValueError(f"passes = {settings.passes}: must be at least 1")
+    for _ in range(settings.passes - 1):
+        _update(model, optimizer, rows, settings, earned)
+    return _update(model, optimizer, rows, settings, earned)
 
 
 def _row(group: Group, settings: Settings) -> _Row | None:
@@ -128,10 +130,7 @@ def _row(group: Group, settings: Settings) -> _Row | None:
 
 def _in_step(rows: list[_Row]) -> list[_Row]:
     """As many rows on every rank: a sharded model's passes are collectives."""
-    most = torch.tensor(len(rows))
-    if dist.is_initialized():
-        with naming("all-reduce of the number of rows"):
-            dist.all_reduce(most, dist.ReduceOp.MAX)
+    most = all_reduce(torch.tensor(len(rows)), "all-reduce of the number of rows", dist.ReduceOp.MAX)
     blanks = int(most) - len(rows)
     return rows + [_Row(pack([0], [[0]]), torch.zeros(1), torch.zeros(1), counts=False) for _ in range(blanks)]
 
@@ -164,8 +163,9 @@ def _update(
     if counts[1]:
         optimizer.step()
     optimizer.zero_grad()
-    of_rewards = torch.tensor([sum(earned), float(len(earned))])
-    loss_sum, entropies, divergences, lags, reward, n = _all_sum(torch.cat((sums, of_rewards))).tolist()
+    sums = torch.cat((sums, torch.tensor([sum(earned), float(len(earned))])))
+    all_reduce(sums, "all-reduce of a step's metrics")
+    loss_sum, entropies, divergences, lags, reward, n = sums.tolist()
     tokens = counts[1] or 1.0
     return Metrics(
         loss=loss_sum,
@@ -179,12 +179,6 @@ def _update(
 
 
 def _summed(*counts: Sequence[float]) -> list[float]:
-    found: list[float] = _all_sum(torch.tensor([sum(count) for count in counts], dtype=torch.float64)).tolist()
+    sums = torch.tensor([sum(count) for count in counts], dtype=torch.float64)
+    found: list[float] = all_reduce(sums, "all-reduce of the terms' counts").tolist()
     return found
-
-
-def _all_sum(values: Tensor) -> Tensor:
-    if dist.is_initialized():
-        with naming("all-reduce of counts and metrics"):
-            dist.all_reduce(values)
-    return values

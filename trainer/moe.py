@@ -12,14 +12,13 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from trainer.attention import GroupedQueryAttention, LatentAttention, Tokens, tokens_at
 from trainer.decoder_config import DecoderConfig
 from trainer.experts import Experts, Router
-from trainer.units import layout_of
+from trainer.units import layout_of, to_local
 
 
 class GatedMLP(nn.Module):
@@ -112,7 +111,7 @@ def init_weights(model: nn.Module, seed: int, std: float = 0.02) -> None:
     rank ever holding more than one matrix whole. Also buffers get their first values (zeros)."""
     rank = dist.get_rank() if dist.is_initialized() else 0
     for name, parameter in model.named_parameters():
-        local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+        local = to_local(parameter)
         if parameter.ndim < 2:
             local.fill_(0.0 if name.endswith("bias") else 1.0)
             continue

@@ -26,14 +26,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from trainer.adamw import adamw_step, local_gradient, state_of, to_local
+from trainer.adamw import adamw_step, local_gradient, state_of
 from trainer.agreement import Described, agree, refuse_non_finite
 from trainer.collectives import naming
 from trainer.muon_options import Options, Scale, Traffic
 from trainer.newton_schulz import flops
 from trainer.pipeline import Task, run, spread
 from trainer.reshard import Chunk, Exchange, plan
-from trainer.units import Split, Unit, layout_of, units_of
+from trainer.units import Split, Unit, layout_of, to_local, units_of
 from trainer.ways import Ways, ways_of
 
 

@@ -22,11 +22,12 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn import functional
 
-from trainer.collectives import naming
+from trainer.collectives import all_reduce
 from trainer.experts import Experts
 from trainer.fsdp_collectives import NamedAllGather, NamedReduceScatter
 from trainer.meshes import Meshes
 from trainer.moe import Decoder
+from trainer.units import to_local
 
 
 def parallelize(
@@ -91,11 +92,7 @@ def share_of(length: int, meshes: Meshes | None) -> Tensor:
 
 def n_tokens(targets: Tensor) -> Tensor:
     """How many tokens of all ranks count (those with a target that is not -100), as a float."""
-    total = (targets != -100).sum().float()
-    if dist.is_initialized():
-        with naming("all-reduce of the number of tokens"):
-            dist.all_reduce(total)
-    return total
+    return all_reduce((targets != -100).sum().float(), "all-reduce of the number of tokens")
 
 
 def loss_share(logits_BTV: Tensor, targets_BT: Tensor, total: Tensor) -> Tensor:
@@ -113,15 +110,12 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tenso
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     world = dist.get_world_size() if dist.is_initialized() else 1
-    squares = [_local(g).float().square().sum() / _copies(g, world) for g in gradients]
+    squares = [to_local(g).float().square().sum() / _copies(g, world) for g in gradients]
     total = torch.stack(squares).sum() if squares else torch.zeros(())
-    if dist.is_initialized():
-        with naming("all-reduce of the gradients' norm"):
-            dist.all_reduce(total)
-    norm = total.sqrt()
+    norm = all_reduce(total, "all-reduce of the gradients' norm").sqrt()
     factor = max_norm / norm
     if torch.isfinite(norm) and factor < 1:
-        torch._foreach_mul_([_local(g) for g in gradients], factor.item())
+        torch._foreach_mul_([to_local(g) for g in gradients], factor.item())
     return norm
 
 
@@ -134,7 +128,3 @@ def _copies(tensor: Tensor, world: int) -> int:
         if isinstance(placement, Shard):
             shards *= tensor.device_mesh.size(axis)
     return world // shards
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from trainer.attention import Attention, GroupedQueryAttention, LatentAttention
-from trainer.collectives import naming
-from trainer.units import Split, layout_of, part_of, units_of
+from trainer.collectives import all_reduce
+from trainer.units import Split, layout_of, part_of, to_local, units_of
 
 
 def gammas(max_logits: Tensor, tau: float = 100.0) -> Tensor:
@@ -34,7 +33,7 @@ def scale_rows(name: str, weight: Tensor, sizes: Sequence[int], factors: Sequenc
         raise ValueError(f"{name}: {len(sizes)} blocks of rows, but {len(factors)} factors")
     layout = layout_of(name, weight, rank)
     me = layout.ranks.index(rank)
-    local = weight.to_local() if isinstance(weight, DTensor) else weight
+    local = to_local(weight)
     for unit, factor in zip(units_of(name, 0, weight, layout, Split(-2, tuple(sizes))), factors, strict=True):
         part = part_of(unit, me)
         if part is not None and factor != 1.0:
@@ -83,9 +82,7 @@ def clip_attention(model: nn.Module, tau: float = 100.0) -> Tensor:
     rank = dist.get_rank() if dist.is_initialized() else 0
     modules = [module for module in model.modules() if isinstance(module, Attention)]
     largest = torch.stack([module.max_logits for module in modules])
-    if dist.is_initialized():
-        with naming("all-reduce of the largest attention logits"):
-            dist.all_reduce(largest, dist.ReduceOp.MAX)
+    all_reduce(largest, "all-reduce of the largest attention logits", dist.ReduceOp.MAX)
     for module, logits in zip(modules, largest, strict=True):
         gamma = gammas(logits, tau).tolist()
         module.max_logits.zero_()

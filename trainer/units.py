@@ -22,6 +22,11 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
 
+def to_local(tensor: Tensor) -> Tensor:
+    """This rank's shard of a DTensor; a plain tensor itself."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 @dataclass(frozen=True, slots=True)
 class Box:
     """A block of a tensor: lo[d] <= index < hi[d] for every dim d."""
