@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import shutil
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import taskgen
-from taskgen import process
-from taskgen.errors import CommandError, ConfigError, PrerequisiteError
+from taskgen import process, trainer_process
+from taskgen.errors import CommandError, ConfigError
 from taskgen.process import Completed
 
 TIMEOUT_S = 600.0
@@ -43,15 +39,7 @@ def plan(config: Path, *, target_s: float | None, picture: Path | None, as_json:
 
 
 def _trainer(arguments: Sequence[str]) -> Completed:
-    if importlib.util.find_spec("torch") is None:
-        raise PrerequisiteError("train: torch is not installed", hint="pip install 'taskgen[train]'")
-    # -P: a folder named trainer where the user happens to be is not ours.
-    return process.run([sys.executable, "-P", "-m", "trainer", *arguments], env=_environment(), timeout_s=TIMEOUT_S)
-
-
-def _environment() -> Mapping[str, str]:
-    """Ours, with the folder that taskgen was imported from, and the terminal's width, which a pipe does not have."""
-    root = str(Path(taskgen.__file__).resolve().parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    columns = str(shutil.get_terminal_size((140, 50)).columns)
-    return {**os.environ, "PYTHONPATH": path, "COLUMNS": columns}
+    trainer_process.must_have_torch("train: torch is not installed")
+    # A pipe does not have the terminal's width.
+    env = trainer_process.environment(COLUMNS=str(shutil.get_terminal_size((140, 50)).columns))
+    return process.run(trainer_process.command(arguments), env=env, timeout_s=TIMEOUT_S)

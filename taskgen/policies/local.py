@@ -7,11 +7,9 @@ they were sampled. taskgen itself needs no torch.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,8 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-import taskgen
-from taskgen import process
+from taskgen import process, trainer_process
 from taskgen.errors import PolicyFault, PrerequisiteError
 from taskgen.policies.config import PolicyConfig
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
@@ -62,8 +59,7 @@ class LocalPolicy:
     """
 
     def __init__(self, config: LocalConfig, cache: Path) -> None:
-        if importlib.util.find_spec("torch") is None:
-            raise PrerequisiteError("a local policy needs torch", hint="pip install 'taskgen[train]'")
+        trainer_process.must_have_torch("a local policy needs torch")
         self._config, self._cache = config, cache
         self._child: _Child | None = None
         self.name, self.batch = config.model, config.batch
@@ -138,10 +134,12 @@ class _Child:
     """The process and its pipes. Raises PrerequisiteError if it does not become ready."""
 
     def __init__(self, config: LocalConfig, cache: Path) -> None:
-        # -P: a folder named trainer where the user happens to be is not ours.
-        argv = [sys.executable, "-P", "-m", "trainer", "generate", "--model", config.model, "--dtype", config.dtype]
-        argv += ["--threads", str(config.threads), "--cache", str(cache)]
-        self._process: subprocess.Popen[bytes] = process.start(argv, env=_environment(config.threads))
+        threads = str(config.threads)
+        arguments = ["generate", "--model", config.model, "--dtype", config.dtype]
+        arguments += ["--threads", threads, "--cache", str(cache)]
+        # Libraries of arithmetic start no more threads than said.
+        env = trainer_process.environment(OMP_NUM_THREADS=threads, TOKENIZERS_PARALLELISM="false")
+        self._process: subprocess.Popen[bytes] = process.start(trainer_process.command(arguments), env=env)
         assert self._process.stdout and self._process.stderr
         self._said = process.BoundedReader(self._process.stderr, _STDERR_BYTES)
         self._rest = b""
@@ -208,10 +206,3 @@ class _Child:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-
-
-def _environment(threads: int) -> Mapping[str, str]:
-    """Ours, with the folder that taskgen was imported from; libraries of arithmetic start no more threads than said."""
-    root = str(Path(taskgen.__file__).resolve().parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
