@@ -17,6 +17,7 @@ from taskgen.policies.endpoint import EndpointConfig, EndpointPolicy
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
 from taskgen.policies.select import choose
 from taskgen.types import Turn
+from tests.local_server import serving
 
 SAMPLING = Sampling(max_tokens=20, temperature=0.5)
 
@@ -81,12 +82,8 @@ def answer(text: str) -> dict[str, Any]:
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     found = Endpoint()
-    thread = threading.Thread(target=found.http.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    found.http.shutdown()
-    found.http.server_close()
-    thread.join()
+    with serving(found.http):
+        yield found
 
 
 Make = Callable[..., EndpointPolicy]

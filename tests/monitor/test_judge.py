@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +17,7 @@ import pytest
 from taskgen.errors import ConfigError, JudgeFault, PrerequisiteError
 from taskgen.monitor.judge import Judge, load_judge
 from taskgen.trajectories import write_rollouts
+from tests.local_server import serving
 from tests.monitor.rollout_helpers import create, rollout
 
 #: (status, body): the body is an answer's text, or bytes as they are.
@@ -69,12 +69,8 @@ def completion(text: str) -> bytes:
 @pytest.fixture
 def server() -> Iterator[Server]:
     found = Server()
-    thread = threading.Thread(target=found.http.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    found.http.shutdown()
-    found.http.server_close()
-    thread.join()
+    with serving(found.http):
+        yield found
 
 
 Make = Callable[..., Judge]

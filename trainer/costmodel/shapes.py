@@ -6,8 +6,9 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from trainer.decoder_config import KIMI_K2, DecoderConfig
 from trainer.partition import Heads
 from trainer.units import Split
 
@@ -38,40 +39,36 @@ class ModelShape:
     tied_embeddings: bool = False
 
 
-# Sizes as in the config.json that each model is published with.
+def shape_of(config: DecoderConfig) -> ModelShape:
+    """The shape of the trainer's own decoder."""
+    latent = config.kv_lora_rank is not None
+    return ModelShape(
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        vocabulary=config.vocab_size,
+        heads=config.num_attention_heads,
+        kv_heads=0 if latent else config.num_key_value_heads,
+        head_dim=0 if latent else config.head_dim,
+        q_rank=config.q_lora_rank or 0,
+        kv_rank=config.kv_lora_rank or 0,
+        nope_dim=config.qk_nope_head_dim,
+        rope_dim=config.qk_rope_head_dim,
+        value_dim=config.v_head_dim,
+        dense_layers=config.first_k_dense_replace,
+        dense_width=config.intermediate_size,
+        experts=config.n_routed_experts,
+        expert_width=config.moe_intermediate_size,
+        shared_experts=config.n_shared_experts,
+        qk_norm=config.qk_norm,
+        tied_embeddings=config.tie_word_embeddings,
+    )
+
+
+_KIMI_K2 = shape_of(KIMI_K2)
+# Sizes as in the config.json that each model is published with. Kimi K2 is DeepSeek-V3 with other numbers.
 PRESETS = {
-    "kimi-k2": ModelShape(
-        layers=61,
-        hidden=7168,
-        vocabulary=163_840,
-        heads=64,
-        q_rank=1536,
-        kv_rank=512,
-        nope_dim=128,
-        rope_dim=64,
-        value_dim=128,
-        dense_layers=1,
-        dense_width=18_432,
-        experts=384,
-        expert_width=2048,
-        shared_experts=1,
-    ),
-    "deepseek-v3": ModelShape(
-        layers=61,
-        hidden=7168,
-        vocabulary=129_280,
-        heads=128,
-        q_rank=1536,
-        kv_rank=512,
-        nope_dim=128,
-        rope_dim=64,
-        value_dim=128,
-        dense_layers=3,
-        dense_width=18_432,
-        experts=256,
-        expert_width=2048,
-        shared_experts=1,
-    ),
+    "kimi-k2": _KIMI_K2,
+    "deepseek-v3": replace(_KIMI_K2, vocabulary=129_280, heads=128, dense_layers=3, experts=256),
     "qwen3-30b-a3b": ModelShape(
         layers=48,
         hidden=2048,
