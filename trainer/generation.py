@@ -96,22 +96,21 @@ def _uniforms(seed: int, n: int) -> Tensor:
 
 def _prefill(model: Decoder, prompts: Sequence[Sequence[int]], copies: list[int], length: int) -> tuple[Tensor, _Rows]:
     """Logits of the first token of each sample, and rows that hold its prompt."""
-    cache = Cache(len(prompts), length)
-    found = []
-    for row, prompt in enumerate(prompts):
+    found, caches = [], []
+    for prompt in prompts:
         positions = torch.arange(len(prompt))[None]
-        alone = Cache(1, length)
+        caches.append(Cache(1, length))
         cos, sin = rotations(positions, model.config)
         mask = positions[0][:, None] >= torch.arange(length)[None, :]
-        hidden = model.hidden(torch.tensor([prompt]), Tokens(cos, sin, mask[None, None], cache=alone, slots=positions))
-        found.append(model.logits(hidden[0, -1]))
-        for layer, values in alone.layers.items():
-            if layer not in cache.layers:
-                cache.layers[layer] = values.new_zeros(len(prompts), *values.shape[1:])
-            cache.layers[layer][row] = values[0]
+        tokens = Tokens(cos, sin, mask[None, None], cache=caches[-1], slots=positions)
+        found.append(model.logits(model.hidden(torch.tensor([prompt]), tokens)[0, -1]))
+    rows = Cache(sum(copies), length)
+    for layer in caches[0].layers:
+        held = [cache.layers[layer].repeat_interleave(n, 0) for cache, n in zip(caches, copies, strict=True)]
+        rows.layers[layer] = torch.cat(held)
     index = torch.arange(len(prompts)).repeat_interleave(torch.tensor(copies))
     places = torch.tensor([len(prompt) for prompt in prompts])[index]
-    return torch.stack(found)[index], _Rows(list(range(len(index))), places, places, cache.rows_of(index))
+    return torch.stack(found)[index], _Rows(list(range(len(index))), places, places, rows)
 
 
 def _kept(rows: _Rows, going: list[int], chosen: Tensor) -> _Rows:
