@@ -9,20 +9,25 @@ while an anchor holds it to a reference on all others (masking to the turn does 
 
 The teacher is a frozen snapshot, or one in a trust region around it; a teacher that follows its student has nothing to
 hold it. Sources: SDPO (arXiv 2601.20802), OPCD (arXiv 2602.12275).
+
+All passes are collectives of a sharded model, as many for any turn with a hint, and for any turn without. A reference's
+``logits`` alone are none: its head's weights stay whole after ``hidden``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from trainer.divergence import Divergence, divergence, trust_region
+from trainer.divergence import Divergence, divergence, entropy, trust_region
 from trainer.moe import Decoder
 from trainer.objective import Term, off_policy_weights
-from trainer.packing import CHUNK, Packed, hidden_of, logps_of, pack
+from trainer.packing import CHUNK, Packed, chosen, hidden_of, pack
+
+Head = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,41 +80,48 @@ def teach(
 
     ``reference`` is the frozen snapshot that both the teacher and the anchor are. Differentiable in ``student`` alone.
     """
-    packed = pack(turn.context, [turn.tokens])
+    packed, seen = pack(turn.context, [turn.tokens]), pack(turn.context + turn.hint, [turn.tokens])
     hidden_NC = hidden_of(student, packed)
-    nothing = Term(hidden_NC.sum() * 0.0, 0.0)
     with torch.no_grad():
-        if not turn.hint:
-            teacher_NC = hidden_of(reference, packed)
-            weights_N = torch.ones(len(packed.target_N))
-        else:
-            hinted = pack(turn.context + turn.hint, [turn.tokens])
-            teacher_NC = hidden_of(reference, hinted)
-            weights_N = _weights(student, hidden_NC, packed, turn, options.cap, temperature)
-        live_NC = hidden_of(student, hinted) if turn.hint and options.trust else None
+        teacher_NC = hidden_of(reference, seen)
+        live = [hidden_of(student, seen)] if turn.hint and options.trust else []
     kind = options.kind if turn.hint else Divergence.REVERSE
 
-    def of_chunk(hidden: Tensor, teacher: Tensor, live: Tensor | None) -> Tensor:
+    def of_chunk(
+        head: Head, hidden: Tensor, target: Tensor, behaviour: Tensor, teacher: Tensor, *live: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ours = head(hidden).float() / temperature
         with torch.no_grad():
             theirs = reference.logits(teacher).float() / temperature
-            if live is not None:
-                theirs = trust_region(theirs, student.logits(live).float() / temperature, options.trust)
-        ours = student.logits(hidden).float() / temperature
-        return divergence(ours, theirs, kind, mix=options.mix, top=options.top)
+            for follower in live:
+                theirs = trust_region(theirs, head(follower).float() / temperature, options.trust)
+            weights = off_policy_weights(chosen(ours, target), behaviour, options.cap)
+        return divergence(ours, theirs, kind, mix=options.mix, top=options.top), weights
 
-    parts = []
-    for start in range(0, len(hidden_NC), CHUNK):
-        chunk = slice(start, start + CHUNK)
-        live = None if live_NC is None else live_NC[chunk]
-        parts.append(checkpoint(of_chunk, hidden_NC[chunk], teacher_NC[chunk], live, use_reentrant=False))
-    divergence_N = torch.cat(parts)
-    term = Term((weights_N * divergence_N).sum(), float(len(divergence_N)))
+    behaviour_N = torch.tensor(turn.behaviour)
+    divergence_N, weights_N = student.in_chunks(
+        of_chunk, CHUNK, hidden_NC, packed.target_N, behaviour_N, teacher_NC, *live
+    )
+    n, nothing = float(len(divergence_N)), Term(divergence_N.sum() * 0.0, 0.0)
     if turn.hint:
-        return Taught(term, nothing, divergence_N.mean().item())
-    return Taught(nothing, term, 0.0)
+        return Taught(Term((weights_N * divergence_N).sum(), n), nothing, divergence_N.mean().item())
+    return Taught(nothing, Term(divergence_N.sum(), n), 0.0)
 
 
-def _weights(student: Decoder, hidden_NC: Tensor, packed: Packed, turn: Turn, cap: float, temperature: float) -> Tensor:
-    """min(p / mu, cap) of the sampled tokens."""
-    logps, _ = logps_of(student, hidden_NC, packed.target_N, temperature)
-    return off_policy_weights(logps, torch.tensor(turn.behaviour), cap)
+def drift_of(
+    student: Decoder, reference: Decoder, packed: Packed, options: FeedbackOptions, temperature: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What ``trainer.packing.logps_of`` gives for a packed row, and KL(student || reference) of each of its sampled
+    tokens, [N], differentiable in ``student``: an anchor without a pass of the student of its own."""
+    hidden_NC = hidden_of(student, packed)
+    with torch.no_grad():
+        theirs_NC = hidden_of(reference, packed)
+
+    def of_chunk(head: Head, hidden: Tensor, target: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        ours = head(hidden).float() / temperature
+        with torch.no_grad():
+            held_to = reference.logits(theirs).float() / temperature
+        return chosen(ours, target), entropy(ours), divergence(ours, held_to, top=options.top)
+
+    logp_N, entropy_N, drift_N = student.in_chunks(of_chunk, CHUNK, hidden_NC, packed.target_N, theirs_NC)
+    return logp_N, entropy_N, drift_N

@@ -7,7 +7,7 @@ Module and parameter names are Hugging Face's, so that their weights load (those
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -101,6 +101,23 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits [..., V] of hidden states [..., C]: of some tokens alone, where only these count."""
+        return self._head(hidden)
+
+    def in_chunks(
+        self, of_chunk: Callable[..., tuple[Tensor, ...]], size: int, hidden_NC: Tensor, *others_N: Tensor
+    ) -> tuple[Tensor, ...]:
+        """``of_chunk(head, hidden, *others)`` of ``size`` tokens at a time, put together; ``head`` makes logits.
+
+        A chunk is computed again in the backward pass, so that the logits of no more than one are kept. It is one call
+        of the model however many chunks there are: ranks of a sharded one stay in step with other numbers of tokens.
+        """
+        found = [
+            checkpoint(of_chunk, self._head, *chunks, use_reentrant=False)
+            for chunks in zip(*(tensor.split(size) for tensor in (hidden_NC, *others_N)), strict=True)  # type: ignore[no-untyped-call]
+        ]
+        return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
+
+    def _head(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(self.norm(hidden))
         return logits
 

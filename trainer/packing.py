@@ -5,12 +5,11 @@ Dims: T tokens of the row, N sampled tokens (of all samples, one after the other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from trainer.attention import Tokens, rotations
 from trainer.divergence import entropy
@@ -70,16 +69,17 @@ def hidden_of(model: Decoder, packed: Packed) -> Tensor:
 def logps_of(model: Decoder, hidden_NC: Tensor, target_N: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
     """Log-probability of each target, [N], differentiable, and the entropy there, without gradient.
 
-    The logits of a chunk are computed again in the backward pass, so that never more than one chunk of them is kept.
+    Never more than one chunk of logits is kept.
     """
 
-    def of_chunk(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        logits = model.logits(hidden).float() / temperature
-        return logits.log_softmax(-1).gather(-1, target[:, None])[:, 0], entropy(logits)
+    def of_chunk(head: Callable[[Tensor], Tensor], hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        logits = head(hidden).float() / temperature
+        return chosen(logits, target), entropy(logits)
 
-    found = [
-        checkpoint(of_chunk, hidden, target, use_reentrant=False)
-        for hidden, target in zip(hidden_NC.split(CHUNK), target_N.split(CHUNK), strict=True)  # type: ignore[no-untyped-call]
-    ]
-    logps, entropies = zip(*found, strict=True)
-    return torch.cat(logps), torch.cat(entropies)
+    logp_N, entropy_N = model.in_chunks(of_chunk, CHUNK, hidden_NC, target_N)
+    return logp_N, entropy_N
+
+
+def chosen(logits_NV: Tensor, target_N: Tensor) -> Tensor:
+    """Log-probability of each target, [N]."""
+    return logits_NV.log_softmax(-1).gather(-1, target_N[:, None])[:, 0]

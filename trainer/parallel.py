@@ -44,7 +44,7 @@ def parallelize(
     for block in model.blocks():
         block.recompute = recompute
     shard_modules(model, model.layers, meshes, precision)
-    for method in ("hidden", "logits"):
+    for method in ("hidden", "logits", "in_chunks"):
         register_fsdp_forward_method(model, method)
 
 

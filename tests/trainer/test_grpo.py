@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from decoder_cases import GROUPED, LATENT, Run, trainee_of, weights
 from ranks import Ranks
 
 from trainer.decoder_config import DecoderConfig
+from trainer.feedback import FeedbackOptions, Turn
 from trainer.generation import Sampling, generate
 from trainer.grpo import Group, Metrics, Settings, step
 from trainer.meshes import MeshSizes
@@ -135,21 +136,162 @@ def recorded() -> list[list[Group]]:
     return [[replace(g, rewards=tuple(r + 0.1 * (i % 3) for i, r in enumerate(g.rewards))) for g in gs] for gs in steps]
 
 
-def curve(sizes: MeshSizes | None, steps: list[list[Group]]) -> list[Metrics]:
-    trainee = trainee_of(Run(config=DENSE, sizes=sizes))
+TAUGHT = Settings(feedback=0.7, anchor=0.3, feedback_options=FeedbackOptions(top=8, trust=0.05), passes=2)
+
+
+def hints_of(steps: list[list[Group]]) -> list[list[Turn]]:
+    """Turns with and without a hint, of uneven numbers and lengths: one has more tokens than a chunk of logits."""
+    model = decoder(DENSE)
+    sampled = generate(model, [(5, 6)], [[1, 2, 3, 4]], Sampling(max_tokens=300))[0]
+    turns = [
+        Turn(context=(5, 6), tokens=sample.ids[:length], behaviour=sample.logps[:length], hint=hint)
+        for sample, length, hint in zip(sampled, (300, 3, 4, 2), ((20, 21), (22,), (), (7, 7, 7)), strict=True)
+    ]
+    return [turns[number:] for number in range(len(steps))]
+
+
+def curve(
+    sizes: MeshSizes | None,
+    steps: list[list[Group]],
+    turns: list[list[Turn]] | None = None,
+    settings: Settings = Settings(passes=2),  # noqa: B008 - frozen
+) -> list[Metrics]:
+    trainee, reference = (trainee_of(Run(config=DENSE, sizes=sizes)) for _ in range(2))
     rank, world = (dist.get_rank(), dist.get_world_size()) if sizes else (0, 1)
-    return [step(trainee.model, trainee.optimizer, groups[rank::world], Settings(passes=2)) for groups in steps]
+    return [
+        step(
+            trainee.model,
+            trainee.optimizer,
+            groups[rank::world],
+            settings,
+            turns=turns[number][rank::world] if turns else (),
+            reference=reference.model,
+        )
+        for number, groups in enumerate(steps)
+    ]
+
+
+def agree(found: list[Metrics], expected: list[Metrics]) -> None:
+    """Within 1e-3 at every step."""
+    for theirs, ours in zip(found, expected, strict=True):
+        for name, value in asdict(ours).items():
+            assert getattr(theirs, name) == pytest.approx(value, rel=1e-3, abs=1e-5), name
 
 
 def test_one_two_and_four_ranks_have_the_same_curve() -> None:
-    """Losses, entropies, lags and gradient norms within 1e-3 at every step; five groups do not divide evenly."""
+    """Five groups do not divide evenly; nor do turns, nor chunks of logits."""
     steps = recorded()
     expected = curve(None, steps)
     assert len({metrics.loss for metrics in expected}) == 4 and not any(math.isnan(m.loss) for m in expected)
+    turns = hints_of(steps)
+    hinted = [[replace(group, hinted=frozenset({i})) for i, group in enumerate(groups[:4])] for groups in steps]
+    taught = curve(None, hinted, turns, TAUGHT)
+    assert taught[0].hinted_tokens == 305 and taught[1].gap > 0 and taught[1].anchor > 0
     for world in (2, 4):
         with Ranks(world) as pool:
             for found in pool.run(curve, MeshSizes(world=world), steps):
-                for theirs, ours in zip(found, expected, strict=True):
-                    assert theirs.tokens == ours.tokens
-                    for name in ("loss", "reward", "entropy", "lag", "gradient_norm"):
-                        assert getattr(theirs, name) == pytest.approx(getattr(ours, name), rel=1e-3, abs=1e-5), name
+                agree(found, expected)
+            for found in pool.run(curve, MeshSizes(world=world), hinted, turns, TAUGHT):
+                agree(found, taught)
+
+
+def test_a_step_is_the_sum_of_its_terms() -> None:
+    """The loss and every gradient, from passes of whole sequences apart."""
+    options = FeedbackOptions(top=0, cap=1.5)
+    settings = Settings(feedback=0.7, anchor=0.3, feedback_options=options, temperature=0.9, max_norm=math.inf)
+    behaviour = tuple((-4.0,) * len(sample) for sample in SAMPLES)
+    learnt = Group(
+        prompt=PROMPT, samples=SAMPLES, behaviour=behaviour, rewards=(1.0, 0.0, None, 0.0), hinted=frozenset({1})
+    )
+    without_signal = replace(learnt, prompt=(8, 8), rewards=(1.0,) * 4, hinted=frozenset())
+    turns = [
+        Turn(context=PROMPT, tokens=SAMPLES[1], behaviour=behaviour[1], hint=(20, 21)),
+        Turn(context=(7, 7), tokens=(4, 4), behaviour=(-1.0, -30.0), hint=(22,)),
+        Turn(context=(9,), tokens=(1, 2, 3), behaviour=(-1.0, -1.0, -1.0)),
+    ]
+    model, ours, reference = decoder(DENSE), decoder(DENSE), decoder(DENSE)
+    for one in (model, ours):
+        with torch.no_grad():
+            one.layers[0].mlp.up_proj.weight.mul_(0.5)
+
+    def log_p(of: Decoder, context: tuple[int, ...], tokens: tuple[int, ...]) -> torch.Tensor:
+        return (of(torch.tensor([context + tokens]))[0, len(context) - 1 : -1] / 0.9).log_softmax(-1)
+
+    def kl(context: tuple[int, ...], tokens: tuple[int, ...], hint: tuple[int, ...] = ()) -> torch.Tensor:
+        p, q = log_p(ours, context, tokens), log_p(reference, context + hint, tokens).detach()
+        return (p.exp() * (p - q)).sum(-1)
+
+    def chosen(context: tuple[int, ...], tokens: tuple[int, ...]) -> torch.Tensor:
+        return log_p(ours, context, tokens).gather(-1, torch.tensor(tokens)[:, None])[:, 0]
+
+    policy, value, gaps = torch.zeros(()), 0.0, []
+    for i, advantage in ((0, 2 / 3), (1, -1 / 3), (3, -1 / 3)):
+        logp_N = chosen(PROMPT, SAMPLES[i])
+        gained_N = advantage * (logp_N.detach() + 4.0).exp().clamp(max=2.0)
+        policy = policy - (gained_N * logp_N).sum()
+        value -= gained_N.sum().item()  # the ratio is 1 at first; its gradient is that of log p
+    policy = policy / (3 + 1 + 2)
+    feedback = torch.zeros(())
+    for turn in turns[:2]:
+        divergence = kl(turn.context, turn.tokens, turn.hint)
+        weights_N = (chosen(turn.context, turn.tokens).detach() - torch.tensor(turn.behaviour)).exp().clamp(max=1.5)
+        feedback = feedback + (weights_N * divergence).sum() / 3
+        gaps += divergence.tolist()
+    held = (
+        [kl(PROMPT, SAMPLES[i]) for i in (0, 2, 3)] + [kl((8, 8), sample) for sample in SAMPLES] + [kl((9,), (1, 2, 3))]
+    )
+    anchor = torch.cat(held).mean()
+    (policy + 0.7 * feedback + 0.3 * anchor).backward()
+
+    before = weights(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)  # what it takes away is the gradient
+    found = step(model, optimizer, [learnt, without_signal], settings, turns=turns, reference=reference)
+    assert (found.tokens, found.hinted_tokens, found.anchored_tokens) == (6, 3, 9 + 10 + 3)
+    assert found.feedback == pytest.approx(feedback.item(), rel=1e-4) and found.gap == pytest.approx(sum(gaps) / 3)
+    assert found.anchor == pytest.approx(anchor.item(), rel=1e-4) and found.anchor > 1e-3
+    assert found.loss == pytest.approx(value / 6 + 0.7 * feedback.item() + 0.3 * anchor.item(), rel=1e-4)
+    for (name, parameter), mine in zip(model.named_parameters(), ours.parameters(), strict=True):
+        gradient = before[name] - parameter.detach()
+        assert mine.grad is not None and (gradient - mine.grad).abs().max() <= 1e-4 * mine.grad.abs().max() + 1e-6, name
+
+
+def test_terms_that_are_not_wanted_change_nothing() -> None:
+    group = Group(
+        prompt=PROMPT,
+        samples=SAMPLES,
+        behaviour=tuple((-4.0,) * len(s) for s in SAMPLES),
+        rewards=(1.0, 0.0, None, 0.0),
+    )
+    turn = Turn(context=PROMPT, tokens=SAMPLES[0], behaviour=(-1.0,) * 3, hint=(20, 21))
+    found = []
+    for turns in ((), (turn, replace(turn, hint=()))):
+        trainee = trainee_of(Run(config=DENSE))
+        found.append(step(trainee.model, trainee.optimizer, [group], Settings(), turns=turns))
+    assert found[0] == found[1] and found[0].hinted_tokens == found[0].anchored_tokens == 0
+    for settings in (Settings(feedback=0.1), Settings(anchor=0.1)):
+        with pytest.raises(ValueError, match="no reference model"):
+            step(trainee.model, trainee.optimizer, [group], settings)
+    with pytest.raises(ValueError, match="anchor = -1"):
+        Settings(anchor=-1)
+    with pytest.raises(ValueError, match="counted from 0"):
+        replace(group, hinted=frozenset({4}))
+
+
+def test_an_anchor_keeps_a_hint_from_other_samples() -> None:
+    """Feedback alone moves samples of another prompt, too; the anchor on their packed row holds them."""
+    other = Group(
+        prompt=PROMPT, samples=SAMPLES, behaviour=tuple((-4.0,) * len(s) for s in SAMPLES), rewards=(0.0,) * 4
+    )
+    turn = Turn(context=(7, 7), tokens=(4, 9, 4), behaviour=(-4.0,) * 3, hint=(22, 23))
+    last = {}
+    for anchor in (1e-9, 5.0):
+        trainee, reference = trainee_of(Run(config=DENSE)), trainee_of(Run(config=DENSE)).model
+        settings = Settings(feedback=1.0, anchor=anchor, feedback_options=FeedbackOptions(top=0))
+        curve = [
+            step(trainee.model, trainee.optimizer, [other], settings, turns=[turn], reference=reference)
+            for _ in range(15)
+        ]
+        assert curve[0].gap > 0 == curve[0].tokens
+        last[anchor] = curve[-1].gap / curve[0].gap, curve[-1].anchor
+    assert last[1e-9][0] < 0.5 and last[5.0][0] < 0.5, "the hint is learnt"
+    assert last[5.0][1] < 0.2 * last[1e-9][1], "the others stay"
