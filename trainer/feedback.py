@@ -32,13 +32,17 @@ Head = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """The ``tokens`` of a turn, sampled after ``context`` with the log-probabilities ``behaviour``. ``hint``: tokens
-    that the teacher sees between the two; empty: nothing to teach, the anchor holds."""
+    """The ``tokens`` of a turn, sampled after ``context`` with the log-probabilities ``behaviour``. ``hinted``: the
+    same context with a hint in it, which the teacher sees; empty: nothing to teach, the anchor holds.
+
+    Both are whole contexts: a chat template puts the hint before what begins the answer, and tokenizers merge across
+    the places where text is put in. ``trainer.serve.ids_of`` makes either, of the prompt without and with the hint.
+    """
 
     context: tuple[int, ...]
     tokens: tuple[int, ...]
     behaviour: tuple[float, ...]
-    hint: tuple[int, ...] = ()
+    hinted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +84,12 @@ def teach(
 
     ``reference`` is the frozen snapshot that both the teacher and the anchor are. Differentiable in ``student`` alone.
     """
-    packed, seen = pack(turn.context, [turn.tokens]), pack(turn.context + turn.hint, [turn.tokens])
+    packed, seen = pack(turn.context, [turn.tokens]), pack(turn.hinted or turn.context, [turn.tokens])
     hidden_NC = hidden_of(student, packed)
     with torch.no_grad():
         teacher_NC = hidden_of(reference, seen)
-        live = [hidden_of(student, seen)] if turn.hint and options.trust else []
-    kind = options.kind if turn.hint else Divergence.REVERSE
+        live = [hidden_of(student, seen)] if turn.hinted and options.trust else []
+    kind = options.kind if turn.hinted else Divergence.REVERSE
 
     def of_chunk(
         head: Head, hidden: Tensor, target: Tensor, behaviour: Tensor, teacher: Tensor, *live: Tensor
@@ -103,7 +107,7 @@ def teach(
         of_chunk, CHUNK, hidden_NC, packed.target_N, behaviour_N, teacher_NC, *live
     )
     n, nothing = float(len(divergence_N)), Term(divergence_N.sum() * 0.0, 0.0)
-    if turn.hint:
+    if turn.hinted:
         return Taught(Term((weights_N * divergence_N).sum(), n), nothing, divergence_N.mean().item())
     return Taught(nothing, Term(divergence_N.sum(), n), 0.0)
 

@@ -38,7 +38,7 @@ from trainer.rows import Group as Group
 from trainer.rows import Row, Work, in_step
 
 #: What a rank without a turn of a kind puts in its place.
-_HINTED = Turn(context=(0,), tokens=(0,), behaviour=(0.0,), hint=(0,))
+_HINTED = Turn(context=(0,), tokens=(0,), behaviour=(0.0,), hinted=(0, 0))
 _OTHER = Turn(context=(0,), tokens=(0,), behaviour=(0.0,))
 
 
@@ -237,7 +237,7 @@ class _Losses:
         taught = teach(self.model, self.reference, turn or blank, options, temperature=temperature)
         if turn is None:
             return 0.0 * (taught.feedback.total + taught.anchor.total)
-        if turn.hint:
+        if turn.hinted:
             loss = self.settings.feedback * taught.feedback.total / self.counts.hinted
             self.sums.feedback += taught.feedback.total.item()
             self.sums.gap += taught.gap * taught.feedback.count

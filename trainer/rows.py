@@ -94,8 +94,8 @@ def in_step(
     """
     rows = [row for group in groups if (row := _row(group, scaling, anchored=anchored)) is not None]
     learning, held = [row for row in rows if row.learns], [row for row in rows if not row.learns]
-    hinted = [turn for turn in turns if turn.hint and feedback]
-    others = [turn for turn in turns if not turn.hint and anchored]
+    hinted = [turn for turn in turns if turn.hinted and feedback]
+    others = [turn for turn in turns if not turn.hinted and anchored]
     most = torch.tensor([len(kind) for kind in (learning, held, hinted, others)])
     most = all_reduce(most, "all-reduce of the numbers of rows and turns", dist.ReduceOp.MAX)
     n_learning, n_held, n_hinted, n_others = most.tolist()

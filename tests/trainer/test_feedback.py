@@ -55,7 +55,9 @@ def taught(
         behaviour = answers(student, QUESTION)
         loss = torch.zeros(())
         for token in torch.multinomial(behaviour, 4, replacement=True, generator=generator).tolist():
-            turn = Turn(context=QUESTION, hint=HINT, tokens=(token,), behaviour=(behaviour[token].log().item(),))
+            turn = Turn(
+                context=QUESTION, hinted=QUESTION + HINT, tokens=(token,), behaviour=(behaviour[token].log().item(),)
+            )
             term = teach(student, teacher, turn, options).feedback
             loss = loss + term.total / term.count / 4
         if anchor:
@@ -104,7 +106,7 @@ def test_the_terms_of_a_turn_by_hand(pretrained: Decoder) -> None:
     student = Decoder(CONFIG)
     init_weights(student, 7, std=0.2)
     tokens, behaviour = (9, 4), (-1.0, -30.0)
-    turn = Turn(context=QUESTION, hint=HINT, tokens=tokens, behaviour=behaviour)
+    turn = Turn(context=QUESTION, hinted=QUESTION + HINT, tokens=tokens, behaviour=behaviour)
     found = teach(student, pretrained, turn, FeedbackOptions(top=0, kind=Divergence.FORWARD, cap=1.5), temperature=0.8)
     with torch.no_grad():
         log_p = (student(torch.tensor([QUESTION + tokens]))[0, 2:4] / 0.8).log_softmax(-1)
@@ -118,5 +120,5 @@ def test_the_terms_of_a_turn_by_hand(pretrained: Decoder) -> None:
     assert weights[1] == 1.5, "a token that the sampler thought next to impossible is bounded"
     assert (found.feedback.count, found.anchor.count, found.anchor.total.item()) == (2.0, 0.0, 0.0)
     assert found.gap == pytest.approx(kl_N.mean().item(), rel=1e-4)
-    held = teach(student, pretrained, replace(turn, hint=()), FeedbackOptions(top=0))
+    held = teach(student, pretrained, replace(turn, hinted=()), FeedbackOptions(top=0))
     assert (held.feedback.count, held.anchor.count) == (0.0, 2.0) and held.anchor.total.item() > 0

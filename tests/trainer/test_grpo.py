@@ -144,8 +144,10 @@ def hints_of(steps: list[list[Group]]) -> list[list[Turn]]:
     model = decoder(DENSE)
     sampled = generate(model, [(5, 6)], [[1, 2, 3, 4]], Sampling(max_tokens=300))[0]
     turns = [
-        Turn(context=(5, 6), tokens=sample.ids[:length], behaviour=sample.logps[:length], hint=hint)
-        for sample, length, hint in zip(sampled, (300, 3, 4, 2), ((20, 21), (22,), (), (7, 7, 7)), strict=True)
+        Turn(context=(5, 6), tokens=sample.ids[:length], behaviour=sample.logps[:length], hinted=hint)
+        for sample, length, hint in zip(
+            sampled, (300, 3, 4, 2), ((5, 20, 21, 6), (5, 6, 22), (), (5, 6, 7, 7, 7)), strict=True
+        )
     ]
     return [turns[number:] for number in range(len(steps))]
 
@@ -205,8 +207,8 @@ def test_a_step_is_the_sum_of_its_terms() -> None:
     )
     without_signal = replace(learnt, prompt=(8, 8), rewards=(1.0,) * 4, hinted=frozenset())
     turns = [
-        Turn(context=PROMPT, tokens=SAMPLES[1], behaviour=behaviour[1], hint=(20, 21)),
-        Turn(context=(7, 7), tokens=(4, 4), behaviour=(-1.0, -30.0), hint=(22,)),
+        Turn(context=PROMPT, tokens=SAMPLES[1], behaviour=behaviour[1], hinted=(*PROMPT, 20, 21)),
+        Turn(context=(7, 7), tokens=(4, 4), behaviour=(-1.0, -30.0), hinted=(7, 22, 7)),
         Turn(context=(9,), tokens=(1, 2, 3), behaviour=(-1.0, -1.0, -1.0)),
     ]
     model, ours, reference = decoder(DENSE), decoder(DENSE), decoder(DENSE)
@@ -217,8 +219,8 @@ def test_a_step_is_the_sum_of_its_terms() -> None:
     def log_p(of: Decoder, context: tuple[int, ...], tokens: tuple[int, ...]) -> torch.Tensor:
         return (of(torch.tensor([context + tokens]))[0, len(context) - 1 : -1] / 0.9).log_softmax(-1)
 
-    def kl(context: tuple[int, ...], tokens: tuple[int, ...], hint: tuple[int, ...] = ()) -> torch.Tensor:
-        p, q = log_p(ours, context, tokens), log_p(reference, context + hint, tokens).detach()
+    def kl(context: tuple[int, ...], tokens: tuple[int, ...], hinted: tuple[int, ...] = ()) -> torch.Tensor:
+        p, q = log_p(ours, context, tokens), log_p(reference, hinted or context, tokens).detach()
         return (p.exp() * (p - q)).sum(-1)
 
     def chosen(context: tuple[int, ...], tokens: tuple[int, ...]) -> torch.Tensor:
@@ -233,7 +235,7 @@ def test_a_step_is_the_sum_of_its_terms() -> None:
     policy = policy / (3 + 1 + 2)
     feedback = torch.zeros(())
     for turn in turns[:2]:
-        divergence = kl(turn.context, turn.tokens, turn.hint)
+        divergence = kl(turn.context, turn.tokens, turn.hinted)
         weights_N = (chosen(turn.context, turn.tokens).detach() - torch.tensor(turn.behaviour)).exp().clamp(max=1.5)
         feedback = feedback + (weights_N * divergence).sum() / 3
         gaps += divergence.tolist()
@@ -262,9 +264,9 @@ def test_terms_that_are_not_wanted_change_nothing() -> None:
         behaviour=tuple((-4.0,) * len(s) for s in SAMPLES),
         rewards=(1.0, 0.0, None, 0.0),
     )
-    turn = Turn(context=PROMPT, tokens=SAMPLES[0], behaviour=(-1.0,) * 3, hint=(20, 21))
+    turn = Turn(context=PROMPT, tokens=SAMPLES[0], behaviour=(-1.0,) * 3, hinted=(*PROMPT, 20, 21))
     found = []
-    for turns in ((), (turn, replace(turn, hint=()))):
+    for turns in ((), (turn, replace(turn, hinted=()))):
         trainee = trainee_of(Run(config=DENSE))
         found.append(step(trainee.model, trainee.optimizer, [group], Settings(), turns=turns))
     assert found[0] == found[1] and found[0].hinted_tokens == found[0].anchored_tokens == 0
@@ -282,7 +284,7 @@ def test_an_anchor_keeps_a_hint_from_other_samples() -> None:
     other = Group(
         prompt=PROMPT, samples=SAMPLES, behaviour=tuple((-4.0,) * len(s) for s in SAMPLES), rewards=(0.0,) * 4
     )
-    turn = Turn(context=(7, 7), tokens=(4, 9, 4), behaviour=(-4.0,) * 3, hint=(22, 23))
+    turn = Turn(context=(7, 7), tokens=(4, 9, 4), behaviour=(-4.0,) * 3, hinted=(7, 7, 22, 23))
     last = {}
     for anchor in (1e-9, 5.0):
         trainee, reference = trainee_of(Run(config=DENSE)), trainee_of(Run(config=DENSE)).model
