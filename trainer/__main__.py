@@ -2,6 +2,8 @@
 
 ``python -m trainer generate``: samples of a policy, for another process (see ``trainer.serve``).
 
+``python -m trainer learn``: a policy that another process trains (see ``trainer.learn``).
+
 Exit codes: 0 done, 1 an error that the message explains, 2 wrong usage.
 """
 
@@ -21,6 +23,10 @@ def main() -> int:
         from trainer import serve  # transformers is slow to import, and plans do not need it
 
         return serve.main(sys.argv[2:])
+    if sys.argv[1:2] == ["learn"]:
+        from trainer import learn
+
+        return learn.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
     parser.add_argument("config", type=Path, help="a YAML file: model, cluster, meshes, optimizer")
     parser.add_argument("--plan", action="store_true", required=True, help="print what a step costs, and do no more")

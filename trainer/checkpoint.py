@@ -22,14 +22,17 @@ from trainer.collectives import naming
 from trainer.muon import Muon
 
 _NAME = re.compile(r"step-(\d+)")
+_PROGRESS = "progress"
 
 
 class CheckpointError(ValueError):
     """A checkpoint that is not there, not whole, or of another model."""
 
 
-def save(folder: Path, step: int, model: nn.Module, optimizer: Muon, *, keep: int = 2) -> Path:
+def save(folder: Path, step: int, model: nn.Module, optimizer: Muon, *, keep: int = 2, progress: str = "") -> Path:
     """Write ``folder``/step-``step``, and delete all but the ``keep`` newest. All ranks call it together.
+
+    ``progress``: what else the run needs to go on; kept as it is, in the same folder.
 
     Raises CollectiveFailed when another rank fails, OSError where the disk does.
     """
@@ -41,6 +44,7 @@ def save(folder: Path, step: int, model: nn.Module, optimizer: Muon, *, keep: in
     with _quietly(), naming("writing a checkpoint"):
         state_dict_saver.save(_state(model, optimizer), checkpoint_id=part)
     if _first():
+        (part / _PROGRESS).write_text(progress, encoding="utf-8")
         if target.exists():
             shutil.rmtree(target)
         part.rename(target)
@@ -64,6 +68,15 @@ def load(folder: Path, model: nn.Module, optimizer: Muon) -> int:
     with _quietly(), naming("reading a checkpoint"):
         state_dict_loader.load(state, checkpoint_id=source)
     return max(steps)
+
+
+def progress_at(folder: Path, step: int) -> str:
+    """What ``save`` was given to keep beside the tensors of ``step``. Raises CheckpointError if it is not there."""
+    path = folder / f"step-{step}" / _PROGRESS
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
 
 
 def newest(folder: Path) -> int | None:

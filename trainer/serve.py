@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from trainer.conversation import hear, take_stdout
 from trainer.generation import Sample, Sampling, generate
 from trainer.pretrained import Pretrained, WeightsError, load_pretrained
 
@@ -34,28 +32,23 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="bfloat16", help="of weights and arithmetic")
     parser.add_argument("--threads", type=int, default=1, help="threads of arithmetic")
     arguments = parser.parse_args(argv)
-    # What libraries print must not get between the lines of the conversation.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    say = take_stdout()
     torch.set_num_threads(arguments.threads)
     try:
         policy = load_pretrained(arguments.model, arguments.cache, DTYPES[arguments.dtype])
     except WeightsError as error:
-        _say(answers, {"error": str(error)})
+        say({"error": str(error)})
         return 1
-    _say(answers, {"version": version_of(policy.model, arguments.dtype)})
-    for line in sys.stdin:
+    say({"version": version_of(policy.model, arguments.dtype)})
+    while True:
         try:
-            answer = respond(policy, json.loads(line))
+            request = hear()
+            if request is None:
+                return 0
+            answer = respond(policy, request)
         except (ValueError, KeyError, TypeError) as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
-        _say(answers, answer)
-    return 0
-
-
-def _say(answers: TextIO, value: Mapping[str, Any]) -> None:
-    answers.write(json.dumps(value) + "\n")
-    answers.flush()
+        say(answer)
 
 
 def version_of(model: torch.nn.Module, dtype: str) -> str:

@@ -6,10 +6,6 @@ they were sampled. taskgen itself needs no torch.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,14 +13,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from taskgen import process, trainer_process
+from taskgen import trainer_process
 from taskgen.errors import PolicyFault, PrerequisiteError
 from taskgen.policies.config import PolicyConfig
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
+from taskgen.trainer_process import TrainerDied, TrainerProcess
 
 DEFAULT_MODEL = "smollm2"
-_MAX_LINE_BYTES = 256 << 20
-_STDERR_BYTES = 64 << 10
 
 
 class LocalConfig(PolicyConfig):
@@ -47,10 +42,6 @@ class LocalConfig(PolicyConfig):
     timeout_s: float = Field(default=1800.0, gt=0)
 
 
-class _Died(Exception):
-    """The process ended, or did not answer in time."""
-
-
 class LocalPolicy:
     """A child process that generates; one that died is started again at the next call.
 
@@ -61,14 +52,15 @@ class LocalPolicy:
     def __init__(self, config: LocalConfig, cache: Path) -> None:
         trainer_process.must_have_torch("a local policy needs torch")
         self._config, self._cache = config, cache
-        self._child: _Child | None = None
+        self._child: TrainerProcess | None = None
         self.name, self.batch = config.model, config.batch
         self.form = Form.ANSWER if config.style == "chat" else Form.CONTINUATION
-        self.version = self._started().version
+        self.version = ""
+        self._started()
 
-    def _started(self) -> _Child:
+    def _started(self) -> TrainerProcess:
         if self._child is None:
-            self._child = _Child(self._config, self._cache)
+            self._child, self.version = _begun(self._config, self._cache)
         return self._child
 
     @property
@@ -99,7 +91,7 @@ class LocalPolicy:
                 [self._completion(sample, group["ids"], share) for sample in group["samples"]]
                 for group in answer["prompts"]
             ]
-        except (_Died, PolicyFault, KeyError, TypeError, ValueError) as error:
+        except (TrainerDied, PolicyFault, KeyError, TypeError, ValueError) as error:
             if not isinstance(error, PolicyFault):
                 self.close()
             fault = PolicyFault(f"{self.name}: the process that generates was lost: {error}")
@@ -130,79 +122,19 @@ class LocalPolicy:
         self._child = None
 
 
-class _Child:
-    """The process and its pipes. Raises PrerequisiteError if it does not become ready."""
-
-    def __init__(self, config: LocalConfig, cache: Path) -> None:
-        threads = str(config.threads)
-        arguments = ["generate", "--model", config.model, "--dtype", config.dtype]
-        arguments += ["--threads", threads, "--cache", str(cache)]
-        # Libraries of arithmetic start no more threads than said.
-        env = trainer_process.environment(OMP_NUM_THREADS=threads, TOKENIZERS_PARALLELISM="false")
-        self._process: subprocess.Popen[bytes] = process.start(trainer_process.command(arguments), env=env)
-        assert self._process.stdout and self._process.stderr
-        self._said = process.BoundedReader(self._process.stderr, _STDERR_BYTES)
-        self._rest = b""
-        try:
-            greeting = self._receive(config.timeout_s)
-        except _Died as error:
-            self.close()
-            raise PrerequisiteError(f"{config.model}: the policy's process did not start: {error}") from error
-        except BaseException:
-            self.close()
-            raise
+def _begun(config: LocalConfig, cache: Path) -> tuple[TrainerProcess, str]:
+    """A process that is ready, and its policy's version. Raises PrerequisiteError if it does not become so."""
+    arguments = ["generate", "--model", config.model, "--dtype", config.dtype]
+    arguments += ["--threads", str(config.threads), "--cache", str(cache)]
+    child = TrainerProcess(trainer_process.command(arguments), config.threads)
+    try:
+        greeting = child.hear(config.timeout_s)
         if "error" in greeting:
-            self.close()
             raise PrerequisiteError(f"--policy: {greeting['error']}")
-        self.version = str(greeting["version"])
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def ask(self, message: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Send a request and wait for its answer. Raises _Died."""
-        assert self._process.stdin
-        try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            raise _Died(self._last_words()) from error
-        return self._receive(timeout_s)
-
-    def _receive(self, timeout_s: float) -> dict[str, Any]:
-        assert self._process.stdout
-        handle, deadline = self._process.stdout.fileno(), time.monotonic() + timeout_s
-        parts = [self._rest]
-        size = len(self._rest)
-        while b"\n" not in parts[-1]:
-            if not process.is_ready(handle, max(0.0, deadline - time.monotonic())):
-                raise _Died(f"no answer within {timeout_s:.0f} s")
-            chunk = os.read(handle, 1 << 16)
-            size += len(chunk)
-            if not chunk or size > _MAX_LINE_BYTES:
-                raise _Died(self._last_words())
-            parts.append(chunk)
-        line, _, self._rest = b"".join(parts).partition(b"\n")
-        value = json.loads(line)
-        if not isinstance(value, dict):
-            raise ValueError(f"not an object: {value!r:.100}")
-        return value
-
-    def _last_words(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
-        code = self._process.poll()
-        ended = f"signal {-code}" if code is not None and code < 0 else f"code {code}"
-        self._said.finish(1.0)
-        said = self._said.value().decode(errors="replace").strip()
-        return f"it ended with {ended}" + (f": {said[-600:]}" if said else "")
-
-    def close(self) -> None:
-        """Kill the process: it has nothing to save."""
-        process.kill_tree(self._process)
-        self._said.finish(1.0)
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+    except TrainerDied as error:
+        child.close()
+        raise PrerequisiteError(f"{config.model}: the policy's process did not start: {error}") from error
+    except BaseException:
+        child.close()
+        raise
+    return child, str(greeting["version"])
