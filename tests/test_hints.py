@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from taskgen.archive import ArchiveEntry
+from taskgen.behaviour import STYLES
 from taskgen.errors import ConfigError, PolicyFault, PrerequisiteError
 from taskgen.fill import Site
 from taskgen.grading.intake import Rules
-from taskgen.hints.attempt import Attempt
+from taskgen.hints.attempt import Attempt, attempt_of
 from taskgen.hints.context import as_context, hinted
 from taskgen.hints.detectors import DETECTORS
 from taskgen.hints.rules import DEFAULT, MAX_CHARS, Hint, HintRules, Rule, hint_of, load_rules
@@ -179,6 +180,24 @@ def test_the_first_rule_that_finds_something_gives_the_hint() -> None:
     assert rule_of(hint_of(attempt(code), turned)) == "style"
 
 
+@pytest.mark.parametrize(
+    ("text", "form", "rule"),
+    [
+        ("\n        return (\n", Form.CONTINUATION, "syntax-error"),
+        (" return 1\n", Form.CONTINUATION, "no-answer"),  # on the prompt's own last line: no body
+        ("```python\ndef five(self):\n    return 'x'\n```", Form.ANSWER, "style"),
+        ("I would return 1.", Form.ANSWER, "syntax-error"),
+        ("```python\ndef five(self):\n    return 1\n```", Form.ANSWER, ""),
+    ],
+)
+def test_a_completion_is_an_attempt_with_the_body_that_is_graded(text: str, form: Form, rule: str) -> None:
+    completion = Completion(text=text, form=form, finish_reason="stop", n_tokens=7)
+    made = attempt_of(PROMPT, completion, SITE, WRONG, budget_tokens=7)
+    assert [turn.role for turn in made.turns][-2:] == ["user", "assistant"] and made.turns[-1].text == text
+    assert rule_of(hint_of(made, RULES)) == rule
+    assert rule_of(hint_of(replace(made, budget_tokens=6, code="        return 1"), RULES)) == "effort"
+
+
 # --- Files ----------------------------------------------------------------------------------------------------
 
 
@@ -300,3 +319,18 @@ def test_a_writer_must_answer_messages() -> None:
     writer.form = Form.CONTINUATION
     with pytest.raises(ConfigError, match="does not answer messages"):
         Hinter(RULES, writer)
+
+
+# --- Documentation --------------------------------------------------------------------------------------------
+
+
+def test_each_rule_and_the_names_of_each_detector_are_documented() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "feedback.md").read_text("utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| `")
+    ]
+    rules = [(row[0].strip("`"), row[1].strip("`"), row[3] == "yes") for row in rows if len(row) == 4]
+    assert rules == [(rule.id, rule.detector, rule.failed_only) for rule in RULES.rules]
+    names = {row[0].strip("`"): set(row[1].replace("`", "").replace(",", "").split()) for row in rows if len(row) == 2}
+    assert {name: names[name] for name in DETECTORS} == {name: set(d.facts) for name, d in DETECTORS.items()}
+    assert set(STYLES) <= set(names)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from taskgen import fill
 from taskgen.fill import Site
-from taskgen.policies.policy import Form
+from taskgen.policies.policy import Completion, Form, Prompt
 from taskgen.rollout_file import Grade
 from taskgen.types import Turn
 
@@ -53,3 +54,34 @@ class Attempt:
     def last(self) -> int:
         """Index of the policy's last turn. Raises ValueError if it has none."""
         return max(i for i, _ in self.written())
+
+
+def attempt_of(
+    prompt: Prompt,
+    completion: Completion,
+    site: Site,
+    grade: Grade | None,
+    *,
+    budget_tokens: int | None = None,
+    right_tokens: tuple[int, ...] = (),
+) -> Attempt:
+    """An attempt of one turn: a body was asked for at ``site``. Its turns are the prompt's, as the policy read it, and
+    the answer."""
+    continues = completion.form is Form.CONTINUATION
+    asked = (Turn(role="user", text=prompt.text),) if continues else prompt.messages
+    if continues:
+        code = fill.body_of_continuation(completion.text, site.indent)
+    else:
+        code = fill.body_of_answer(completion.text, site.name, site.indent)
+    return Attempt(
+        instance_id=prompt.instance_id,
+        turns=(*asked, Turn(role="assistant", text=completion.text)),
+        form=completion.form,
+        finish_reason=completion.finish_reason,
+        code=code,
+        site=site,
+        grade=grade,
+        n_tokens=completion.n_tokens,
+        budget_tokens=budget_tokens,
+        right_tokens=right_tokens,
+    )
