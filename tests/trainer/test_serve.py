@@ -13,11 +13,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from taskgen.errors import PolicyFault, PrerequisiteError
+from taskgen.hints.context import hinted
+from taskgen.hints.rules import Hint
 from taskgen.policies.local import LocalConfig, LocalPolicy
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
 from taskgen.types import Turn
 from trainer.pretrained import load_pretrained
-from trainer.serve import body_length, boundary_ids, ends_body, respond
+from trainer.serve import body_length, boundary_ids, ends_body, ids_of, respond
 
 CODE = "def f(a):\n    return a\n\n\ndef g(b):\n    if b:\n        return b\n    return None\n" * 40
 SAMPLING = Sampling(max_tokens=12, temperature=1.0)
@@ -66,6 +68,25 @@ def test_a_prompt_ends_as_the_same_text_does_inside_of_a_file(indent: str, patte
     assert ids == followed[:-1], "what follows is one token more, not another split"
     shown = tokenizer.decode(ids)
     assert f"{text}\n{indent}x".startswith(shown)
+
+
+@pytest.mark.parametrize("indent", ["    ", "        "])
+@pytest.mark.parametrize("pattern", [True, False])
+def test_a_hinted_prompt_ends_where_the_prompt_does(indent: str, pattern: bool) -> None:
+    """The same sampled ids follow both: as much of the next line is left for them to begin with."""
+    tokenizer = tokenizer_of(pattern)
+    prompt = Prompt(instance_id="t", folder=Path(), text=TEXT, indent=indent, messages=(Turn(role="user", text="f"),))
+    hint = Hint(rule="effort", turn_index=1, text="Keep it short.")
+
+    def left(asked: Prompt) -> str:
+        ids = ids_of(tokenizer, {"text": asked.text, "indent": asked.indent})
+        whole, shown = f"{asked.text}\n{asked.indent}", tokenizer.decode(ids)
+        assert whole.startswith(shown) and len(shown) > len(asked.text)
+        return whole.removeprefix(shown)
+
+    assert left(hinted(prompt, hint, Form.CONTINUATION)) == left(prompt)
+    messages = [{"role": t.role, "content": t.text} for t in hinted(prompt, hint, Form.ANSWER).messages]
+    assert tokenizer.decode(ids_of(tokenizer, {"messages": messages})).endswith("Keep it short.\nassistant:")
 
 
 def test_the_naive_prompt_would_end_elsewhere() -> None:
