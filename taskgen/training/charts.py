@@ -30,9 +30,10 @@ _OF_STEPS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
         {"groups without signal": "n_without_signal", "masked": "n_masked", "faults": "n_faults"},
     ),
 )
+_POOLS = "Pools of tasks"
 _BY_KEY: tuple[tuple[str, str, str], ...] = (
     ("Hints", "share of rollouts that got a rule's hint", "hints"),
-    ("Pools of tasks", "tasks by difficulty", "pools"),
+    (_POOLS, "tasks by difficulty", "pools"),
     ("Time of a step", "wall seconds by part; parts may overlap", "seconds_of"),
 )
 
@@ -55,6 +56,7 @@ def evaluation_chart(evaluations: Sequence[EvaluationRecord]) -> Chart:
         lines=(Line(name="", points=[(e.step, e.pass_at_1) for e in evaluations]),),
         band=[(e.step, *e.interval) for e in evaluations],
         marked=True,
+        smooth=False,
     )
 
 
@@ -64,7 +66,7 @@ def _by_key(title: str, about: str, values: Sequence[tuple[int, Mapping[str, flo
     most = sorted(keys, key=lambda key: -fmean(_finite(found.get(key, 0.0) for _, found in values)))[:MAX_LINES]
     lines = [Line(name=key, points=[(step, found.get(key)) for step, found in values]) for key in keys if key in most]
     about += f" ({MAX_LINES} of {len(keys)})" if len(keys) > MAX_LINES else ""
-    return Chart(title=title, about=about, lines=tuple(lines))
+    return Chart(title=title, about=about, lines=tuple(lines), smooth=title != _POOLS)
 
 
 def _finite(values: Iterable[float]) -> list[float]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 #: In units of the SVG's viewBox.
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 190, 50, 12, 10, 26
-BUCKETS, TICKS = 250, 4
+BUCKETS, TICKS = 250, 5
 #: Values beyond it are drawn as gaps, as those that are not finite are.
 GREATEST = 1e100
 #: Values that lie no further apart make a flat line.
@@ -40,6 +40,7 @@ class Chart:
         about: what is drawn, with its unit.
         band: (step, low, high) around the first line.
         marked: points are few and stand apart: each gets a dot.
+        smooth: a running mean helps where there are many points.
     """
 
     title: str
@@ -47,6 +48,7 @@ class Chart:
     lines: tuple[Line, ...]
     band: Sequence[tuple[int, float, float]] = ()
     marked: bool = False
+    smooth: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ def draw(chart: Chart) -> Drawn | None:
     if frame is None:
         return None
     window = max((len(line.points) for line in chart.lines), default=0) // SMOOTH_SHARE
-    smooth = not chart.marked and window * SMOOTH_SHARE >= SMOOTH_FROM
+    smooth = chart.smooth and window * SMOOTH_SHARE >= SMOOTH_FROM
     return Drawn(
         title=chart.title,
         about=chart.about,
