@@ -34,6 +34,7 @@ from taskgen.commands.build import RepoSummary, Settings
 from taskgen.commands.build import build as build_command
 from taskgen.commands.calibrate import Options, Status
 from taskgen.commands.calibrate import calibrate as calibrate_command
+from taskgen.commands.train import Options as TrainOptions
 from taskgen.config import find_data, load_recipes, load_repos
 from taskgen.console import (
     BuildProgress,
@@ -46,6 +47,7 @@ from taskgen.console import (
     print_rollouts,
     print_verdict,
     summary_table,
+    training_table,
 )
 from taskgen.difficulty import FIRST, MAX_SAMPLES, Design
 from taskgen.errors import ConfigError, StoreError, TaskgenError
@@ -384,22 +386,50 @@ def _beside(folder: Path) -> Path:
 
 @app.command()
 def train(
-    config: Annotated[Path, typer.Argument(help="A YAML file: model, cluster, meshes, optimizer.")],
+    config: Annotated[Path, typer.Argument(help="A YAML file (docs/train.md).")],
+    to: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of the run; the same command goes on with it (default: runs/CONFIG)."),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Rollouts graded at one time.")] = 1,
+    sandbox: SandboxOption = SandboxKind.AUTO,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print what a step of the optimizer costs on that cluster, and do no more.")
+        bool, typer.Option("--plan", help="Print what a step of the optimizer costs on a cluster, and do no more.")
     ] = False,
     target: Annotated[
-        float | None, typer.Option(help="Find clusters and kernels with which a step takes at most these seconds.")
+        float | None, typer.Option(help="With --plan: find clusters on which a step takes at most these seconds.")
     ] = None,
-    picture: Annotated[Path | None, typer.Option(help="Also draw the timeline of the step to this SVG file.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="With --plan: also draw the timeline of the step to this SVG file.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what training costs: memory, bytes and seconds of an optimizer step on a cluster, before there is one.
+    """Train a policy on tasks, or say what a step of training costs on a cluster (--plan).
 
-    Example: taskgen train kimi-k2.yaml --plan --target 0.2
+    Example: taskgen train trainer/examples/smollm2.yaml --out runs/smollm2
     """
-    if not plan:
-        raise typer.BadParameter("only plans can be made so far: give --plan", param_hint="train")
+    if plan:
+        _plan(config, target, picture, as_json)
+        return
+    if target is not None or picture is not None:
+        raise typer.BadParameter("--target and --picture are for --plan", param_hint="train")
+    cache = cache_folder()
+    options = TrainOptions(
+        out=to or Path("runs") / config.stem, provider=select(sandbox.value, cache), cache=cache, jobs=jobs,
+        quiet=as_json, on_note=_tell,
+    )  # fmt: skip
+    found = train_command.train(config, options)
+    if as_json:
+        records = [asdict(record) for record in found.records]
+        _print_json({"step": found.step, "stopped": found.stopped, "page": str(found.page), "records": records})
+    else:
+        out.print(training_table(found))
+        out.print(f"the run's page is {found.page}", markup=False)
+    if found.stopped:
+        raise Interrupted
+
+
+def _plan(config: Path, target: float | None, picture: Path | None, as_json: bool) -> None:
     if target is not None and not target > 0:
         raise typer.BadParameter(f"seconds above 0, not {target}", param_hint="--target")
     done = train_command.plan(config, target_s=target, picture=picture, as_json=as_json)

@@ -18,6 +18,7 @@ from taskgen.commands.audit import Report
 from taskgen.commands.build import RepoSummary
 from taskgen.commands.calibrate import Calibrated, Calibration, Status
 from taskgen.commands.monitor import MonitorReport
+from taskgen.commands.train import Trained
 from taskgen.difficulty import Band
 from taskgen.monitor.rules import RULES, Severity
 from taskgen.types import Verdict
@@ -202,6 +203,21 @@ def _calibrated(task: Calibrated) -> tuple[str, ...]:
         f"{e.pass_at_1:.2f}", f"{low:.2f} to {high:.2f}", str(tally.n_tokens), f"{tally.seconds + tally.grading_s:.0f}",
         "" if tally.cost_usd is None else f"{tally.cost_usd:.4f}",
     )  # fmt: skip
+
+
+def training_table(found: Trained) -> Table:
+    """The result of ``taskgen train``: what evaluations found."""
+    table = Table(
+        *(Column(name, justify="right") for name in ("step", "pass@1", "95 % interval", "tasks", "attempts at each")),
+        title=f"held-out tasks, after {found.step} steps",
+    )  # fmt: skip
+    for record in found.evaluations():
+        low, high = record.interval
+        table.add_row(
+            str(record.step), f"{record.pass_at_1:.3f}", f"{low:.3f} to {high:.3f}", str(record.n_tasks),
+            str(record.n_samples),
+        )  # fmt: skip
+    return table
 
 
 def printable(text: str) -> str:

@@ -15,6 +15,8 @@ from taskgen.types import Rollout
 
 #: Keys of ``Rollout.extra`` that this package writes.
 RUN, INDEX, FAULT, PATCH_SHA256, VERDICT, REASON = "run", "index", "fault", "patch_sha256", "verdict", "reason"
+#: What grading gave, where the rollout's reward is another (behaviour counted in, or taken away).
+EARNED = "earned"
 TOKENS, PROMPT_TOKENS, SECONDS, GRADING_SECONDS, COST = (
     "n_tokens", "n_prompt_tokens", "seconds", "grading_s", "cost_usd",
 )  # fmt: skip
@@ -101,8 +103,9 @@ class RolloutFile:
         if RUN not in extra or not isinstance(extra.get(INDEX), int):
             return  # recorded by something else
         self.tally(str(extra[RUN]), rollout.instance_id).add(rollout)
-        if rollout.reward is not None and extra.get(PATCH_SHA256):
-            grade = Grade(rollout.reward, str(extra.get(VERDICT, "")), str(extra.get(REASON, "")))
+        earned = extra.get(EARNED, rollout.reward)
+        if earned is not None and extra.get(PATCH_SHA256):
+            grade = Grade(float(earned), str(extra.get(VERDICT, "")), str(extra.get(REASON, "")))
             self.grades[rollout.instance_id, str(extra[PATCH_SHA256])] = grade
 
 

@@ -99,6 +99,14 @@ def command(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "trainer", *arguments]
 
 
+def torchrun_command(arguments: Sequence[str], ranks: int, more: Sequence[str]) -> list[str]:
+    """The same on ``ranks`` processes of this machine, with ``more`` options for torchrun. Rank 0 must be here."""
+    torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
+    # Runs beside each other on one machine need ports of their own.
+    torchrun += list(more) or ["--standalone"]
+    return [*torchrun, "-m", "trainer", *arguments]
+
+
 def environment(**more: str) -> Mapping[str, str]:
     """Our variables, with the folder that taskgen was imported from, and ``more``."""
     root = str(Path(taskgen.__file__).resolve().parent.parent)

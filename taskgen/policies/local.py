@@ -77,7 +77,7 @@ class LocalPolicy:
         """
         began = time.monotonic()
         message = {
-            "prompts": [self._question(prompt) for prompt in prompts],
+            "prompts": [question_of(prompt, self.form) for prompt in prompts],
             "seeds": [list(group) for group in seeds],
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -88,7 +88,7 @@ class LocalPolicy:
                 raise PolicyFault(f"{self.name}: {answer['error']}")
             share = (time.monotonic() - began) / max(1, sum(map(len, seeds)))
             return [
-                [self._completion(sample, group["ids"], share) for sample in group["samples"]]
+                [completion_of(sample, group["ids"], self.form, share) for sample in group["samples"]]
                 for group in answer["prompts"]
             ]
         except (TrainerDied, PolicyFault, KeyError, TypeError, ValueError) as error:
@@ -97,29 +97,33 @@ class LocalPolicy:
             fault = PolicyFault(f"{self.name}: the process that generates was lost: {error}")
             return [[error if isinstance(error, PolicyFault) else fault for _ in group] for group in seeds]
 
-    def _question(self, prompt: Prompt) -> dict[str, Any]:
-        if self._config.style == "chat":
-            return {"messages": [{"role": turn.role, "content": turn.text} for turn in prompt.messages]}
-        return {"text": prompt.text, "indent": prompt.indent}
-
-    def _completion(self, sample: Mapping[str, Any], prompt_ids: Sequence[int], share_s: float) -> Completion:
-        return Completion(
-            text=sample["text"],
-            form=self.form,
-            finish_reason=sample["finish"],
-            prompt_ids=tuple(prompt_ids),
-            token_ids=tuple(sample["ids"]),
-            logps=tuple(sample["logps"]),
-            n_prompt_tokens=len(prompt_ids),
-            n_tokens=len(sample["ids"]),
-            seconds=share_s,
-        )
-
     def close(self) -> None:
         """End the process."""
         if self._child is not None:
             self._child.close()
         self._child = None
+
+
+def question_of(prompt: Prompt, form: Form) -> dict[str, Any]:
+    """A prompt as the trainer's process reads it."""
+    if form is Form.ANSWER:
+        return {"messages": [{"role": turn.role, "content": turn.text} for turn in prompt.messages]}
+    return {"text": prompt.text, "indent": prompt.indent}
+
+
+def completion_of(sample: Mapping[str, Any], prompt_ids: Sequence[int], form: Form, share_s: float) -> Completion:
+    """A sample as the trainer's process gives it; ``share_s``: its share of the batch's seconds."""
+    return Completion(
+        text=sample["text"],
+        form=form,
+        finish_reason=sample["finish"],
+        prompt_ids=tuple(prompt_ids),
+        token_ids=tuple(sample["ids"]),
+        logps=tuple(sample["logps"]),
+        n_prompt_tokens=len(prompt_ids),
+        n_tokens=len(sample["ids"]),
+        seconds=share_s,
+    )
 
 
 def _begun(config: LocalConfig, cache: Path) -> tuple[TrainerProcess, str]:
