@@ -31,10 +31,8 @@ def chart(points: list[Point], **changes: Any) -> curves.Drawn:  # noqa: ANN401
 
 def coordinates(path: str) -> list[list[tuple[float, float]]]:
     """The stretches of a path."""
-    return [
-        [(float(x), float(y)) for x, y in (p.split(",") for p in part.rstrip("Z").split("L"))]
-        for part in path.split("M")[1:]
-    ]
+    parts = [[p.split(",") for p in part.rstrip("Z").split("L")] for part in path.split("M")[1:]]
+    return [[(float(x), float(y)) for x, y in part] for part in parts]
 
 
 def rollout(number: int, step: int | None = None, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -181,7 +179,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     evaluations = [evaluation_record(step, 0.2, per_task={key: (8, step)}) for step in (0, 1)]
     write_metrics(tmp_path, [*evaluations, step_record(1, hints={key: 0.5})])
     (tmp_path / "config.yaml").write_text(HOSTILE)
-    turns = [{"role": "user", "text": HOSTILE}, {"role": "assistant", "text": "\n  x\ud800" + HOSTILE}]
+    turns = [{"role": "user", "text": HOSTILE}, {"role": "assistant", "text": "  x\ud800" + HOSTILE}]
     hostile = {"turns": turns, "instance_id": HOSTILE, "verdict": HOSTILE, "reason": [HOSTILE], "hint": {"a": HOSTILE}}
     write_rollouts(tmp_path, [rollout(1, 1, **hostile, rollout_id=HOSTILE)])
     plain = tmp_path / "plain"
@@ -197,8 +195,8 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     escaped = HOSTILE.replace("\x1b", "\\u001b").replace("\u202e", "\\u202e")
     prompt, completion, hint, config = Elements(page).texts
     assert prompt == "\n" + escaped
-    assert completion == "\n\n  x\\ud800".replace("\n\n", "\n") + escaped
-    assert json.loads(hint.replace("\\u001b", "\\\\u001b"))["a"]
+    assert completion == "\n  x\\ud800" + escaped
+    assert hint == "\n" + json.dumps({"a": HOSTILE})
     assert config == "\n" + escaped
 
 
