@@ -1,25 +1,55 @@
 """The tables of docs/calibrate.md: what a sequential calibration saves, and what its intervals cover.
 
-python benchmarks/calibration.py    # simulated and computed; half a minute
+python benchmarks/calibration.py    # simulated, computed, and replayed from recorded attempts; half a minute
+python benchmarks/calibration.py --record TASKS --policy FILE.yaml    # record attempts anew; hours on one core
+
+``--record`` makes ATTEMPTS attempts at each task whose body has at most MAX_LINES lines, however they go, and keeps
+their rewards. They are appended to ``rollouts.jsonl`` beside ``tasks/``: a run that was stopped goes on, and
+``taskgen calibrate`` takes them from there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Column, Table
 
-from taskgen.difficulty import GRID, Design, Z, band_of, coverage, estimate, expected, honest_z, next_look, pass_at_k
+from taskgen import fill, taskset
+from taskgen.cli import cache_folder
+from taskgen.difficulty import (
+    GRID,
+    Band,
+    Design,
+    Z,
+    band_of,
+    coverage,
+    estimate,
+    expected,
+    honest_z,
+    next_look,
+    pass_at_k,
+    stops,
+)
+from taskgen.policies.select import choose
+from taskgen.rollout import Collector, Request, cannot_attempt, loaded
+from taskgen.rollout_file import Tally, open_rollouts
+from taskgen.sandboxes.select import select
 
 SEED, N_TASKS = 0, 20_000
 #: Of these tasks the errors of a fixed n are computed exactly.
 N_FIXED = 2000
 #: Shares of 39 real tasks, of one small model at 8 attempts each: never solved, solved now and then, always.
 NEVER, SOMETIMES, ALWAYS = 17, 21, 1
+#: Rewards of a real policy at real tasks, in the order of the attempts.
+RECORDED = Path(__file__).parent / "results" / "calibration_rewards.json"
+ATTEMPTS, MAX_LINES = 64, 3
 Chances = Callable[[random.Random], float]
 
 
@@ -128,11 +158,144 @@ def attempts() -> Table:
     return shown
 
 
+# --- Recorded attempts ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """``rewards``: instance_id -> one digit an attempt, 1 for a pass, in their order."""
+
+    policy: str
+    sampling: dict[str, float]
+    seed: int
+    rewards: dict[str, str]
+
+
+def record(tasks: Path, policy: str, attempts: int, max_lines: int) -> None:
+    """Make a fixed number of attempts at each small task, and write their rewards."""
+    provider = select("auto", cache_folder())
+    chosen = choose(policy, cache_folder(), lambda prompt: fill.gold_body(loaded(prompt.folder)))
+    folders = [
+        folder
+        for folder in taskset.find_tasks(tasks)
+        if not cannot_attempt(folder, chosen.policy) and fill.gold_body(loaded(folder)).count("\n") <= max_lines
+    ]
+    with open_rollouts(tasks / "rollouts.jsonl") as file:
+        try:
+            collector = Collector(
+                chosen.policy, chosen.sampling, seed=SEED, provider=provider, cache=cache_folder(), file=file, jobs=1,
+                on_rollout=lambda rollout: None,
+            )  # fmt: skip
+            for number, folder in enumerate(folders, 1):
+                there = file.tally(collector.run, folder.name).rewards
+                collector.collect([Request(folder, index) for index in range(attempts) if index not in there])
+                passes = file.tally(collector.run, folder.name).passes()
+                print(f"{number} of {len(folders)}: {folder.name}: {passes} of {attempts}", flush=True)
+                _write_recording(file.tallies, collector, folders[:number], attempts)
+        finally:
+            chosen.policy.close()
+
+
+def _write_recording(
+    tallies: dict[tuple[str, str], Tally], collector: Collector, folders: Sequence[Path], attempts: int
+) -> None:
+    rewards = {}
+    for folder in folders:
+        found = tallies[collector.run, folder.name].rewards
+        if all(index in found for index in range(attempts)):  # not so if one ended in a fault
+            rewards[folder.name] = "".join(str(int(found[index] > 0)) for index in range(attempts))
+    policy = f"{collector.policy.name}@{collector.policy.version}"
+    kept = Recording(policy=policy, sampling=asdict(collector.sampling), seed=SEED, rewards=rewards)
+    RECORDED.write_text(json.dumps(asdict(kept), indent=1) + "\n", "utf-8")
+
+
+def orders(total: int, passes: int, n: int, c: int) -> float:
+    """The share of all orders of ``total`` attempts, ``passes`` of them passes, that begin with one given sequence of
+    ``n`` attempts and ``c`` passes."""
+    if not 0 <= passes - c <= total - n:
+        return 0.0
+    return math.comb(total - n, passes - c) / math.comb(total, passes)
+
+
+def fixed_error_of(n: int, recorded: Sequence[str], design: Design) -> float:
+    """Share of orders in which the first ``n`` attempts put a task into another band than all of them do."""
+    wrong = 0.0
+    for rewards in recorded:
+        total, passes = len(rewards), rewards.count("1")
+        right = band_of(passes / total, design)
+        for c in range(n + 1):
+            if band_of(c / n, design) is not right:
+                wrong += math.comb(n, c) * orders(total, passes, n, c)
+    return wrong / len(recorded)
+
+
+def segments(rewards: str, design: Design) -> Iterator[tuple[int, int]]:
+    """The design run on each ``max_samples`` attempts, in the order in which they were made: attempts and passes."""
+    for start in range(0, len(rewards) - design.max_samples + 1, design.max_samples):
+        n = passes = 0
+        while (look := next_look(n, passes, design)) is not None:
+            n, passes = look, rewards[start : start + look].count("1")
+        yield n, passes
+
+
+def replayed(recording: Recording) -> Table:
+    recorded = list(recording.rewards.values())
+    attempts = len(recorded[0])
+    shown = table(
+        f"{len(recorded)} real tasks, {attempts} recorded attempts each: {recording.policy}", "max samples",
+        "sequential", "wrong band", "fixed n with that error", "saved", "held, all orders", "held, as recorded",
+        "held, drawn anew",
+    )  # fmt: skip
+    for most in (8, 16, 32):
+        design = Design(max_samples=most)
+        used = wrong = held = anew = 0.0
+        runs: list[bool] = []
+        for rewards in recorded:
+            passes = rewards.count("1")
+            share = passes / attempts
+            for (n, c), paths in stops(design).items():
+                weight = paths * orders(attempts, passes, n, c) / len(recorded)
+                found = estimate(n, c, design)
+                used += weight * n
+                wrong += weight * (found.band is not band_of(share, design))
+                held += weight * (found.interval[0] <= share <= found.interval[1])
+            anew += coverage(design, share, honest_z(design)) / len(recorded)
+            for n, c in segments(rewards, design):
+                low, high = estimate(n, c, design).interval
+                runs.append(low <= share <= high)
+        needed = next((n for n in range(1, attempts + 1) if fixed_error_of(n, recorded, design) <= wrong), attempts)
+        shown.add_row(
+            str(most), f"{used:.1f}", f"{wrong:.1%}", str(needed), f"{1 - used / needed:.0%}", f"{held:.1%}",
+            f"{sum(runs)} of {len(runs)}", f"{anew:.1%}",
+        )  # fmt: skip
+    return shown
+
+
+def recorded_tasks(recording: Recording) -> Table:
+    shown = table("The recorded tasks", "band", "tasks", "passes")
+    shares = sorted(rewards.count("1") for rewards in recording.rewards.values())
+    attempts = len(next(iter(recording.rewards.values())))
+    for band in Band:
+        inside = [n for n in shares if band_of(n / attempts, Design()) is band]
+        shown.add_row(band.value, str(len(inside)), ", ".join(map(str, inside)))
+    return shown
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args()
+    parser.add_argument("--record", type=Path, metavar="TASKS", help="make attempts at the tasks of this set")
+    parser.add_argument("--policy", default="local", help="with --record: as of taskgen calibrate")
+    parser.add_argument("--attempts", type=int, default=ATTEMPTS, help="with --record: at each task")
+    parser.add_argument("--max-lines", type=int, default=MAX_LINES, help="with --record: of a task's body")
+    options = parser.parse_args()
+    if options.record is not None:
+        record(options.record, options.policy, options.attempts, options.max_lines)
+        return
     console = Console(width=132)
     for shown in (savings(), coverages(), attempts()):
+        console.print(shown)
+    recording = Recording(**json.loads(RECORDED.read_text("utf-8")))
+    for shown in (replayed(recording), recorded_tasks(recording)):
         console.print(shown)
 
 

@@ -118,6 +118,10 @@ def build(
         list[str] | None, typer.Option(help="Only this repository (its name, or the last part of it); repeatable.")
     ] = None,
     recipes: Annotated[Path | None, typer.Option(help="Folder of recipes (default: the shipped ones).")] = None,
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this recipe of the folder; repeatable (default: all without `default: false`)."),
+    ] = None,
     max_tasks: Annotated[int | None, typer.Option(min=1, help="At most this many tasks a repository.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of random orders.")] = 0,
     full_runs: Annotated[
@@ -137,7 +141,10 @@ def build(
     """
     specs = _chosen(load_repos(repos or find_data("repos.yaml")), only or [])
     settings = Settings(
-        recipes=load_recipes(recipes or find_data("recipes")), seed=seed, full_runs=full_runs, max_tasks=max_tasks
+        recipes=load_recipes(recipes or find_data("recipes"), recipe or []),
+        seed=seed,
+        full_runs=full_runs,
+        max_tasks=max_tasks,
     )
     cache, stopper = cache_folder(), Stopper()
     provider = select(sandbox.value, cache)

@@ -6,6 +6,7 @@ import hashlib
 import re
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -151,6 +152,8 @@ class _RecipeModel(_Model):
     max_candidates: Positive
     keep_signature: bool = True
     keep_docstring: bool = True
+    default: bool = True
+    template: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*\.md\.j2$")] | None = None
 
 
 # --- Records -------------------------------------------------------------------------------------
@@ -240,8 +243,7 @@ def load_repos(path: Path) -> tuple[RepoSpec, ...]:
     return tuple(specs)
 
 
-def _recipe(path: Path) -> Recipe:
-    raw = read_bytes(path)
+def _recipe_model(path: Path, raw: bytes) -> _RecipeModel:
     document = load_mapping(path, raw)
     model = validate(path, document, _RecipeModel)
     if model.name != path.stem:
@@ -251,8 +253,13 @@ def _recipe(path: Path) -> Recipe:
         )
     if repeated := [name for name, count in Counter(model.languages).items() if count > 1]:
         raise ConfigError(f"{path}:{line_of(document, ('languages',))}: languages: {repeated[0]!r} is there twice")
+    return model
+
+
+def _recipe(path: Path, raw: bytes, model: _RecipeModel) -> Recipe:
     shared = path.with_name(SHARED_TEMPLATE)
-    template = (read_bytes(shared) if shared.exists() else b"") + read_bytes(path.with_name(f"{path.stem}.md.j2"))
+    own = read_bytes(path.with_name(model.template or f"{path.stem}.md.j2"))
+    template = (read_bytes(shared) if shared.exists() else b"") + own
     b = model.bounds
     return Recipe(
         name=model.name,
@@ -279,13 +286,25 @@ def _recipe(path: Path) -> Recipe:
     )
 
 
-def load_recipes(directory: Path) -> tuple[Recipe, ...]:
+def load_recipes(directory: Path, names: Sequence[str] = ()) -> tuple[Recipe, ...]:
     """The recipes of a folder (``NAME.yaml`` with ``NAME.md.j2``), sorted by name.
 
+    Args:
+        names: of the recipes that are wanted; with none, all but those with ``default: false``.
+
     Raises:
-        ConfigError: as ``load_repos``; or a template is missing, or there is no recipe.
+        ConfigError: as ``load_repos``; or a template is missing, there is no recipe, or none of a given name.
     """
     files = sorted(directory.glob("*.yaml"))
     if not files:
         raise ConfigError(f"{directory}: there is no recipe (*.yaml)", hint="give a folder of recipes")
-    return tuple(_recipe(path) for path in files)
+    known = [file.stem for file in files]
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError(f"--recipe {unknown[0]}: no such recipe in {directory}", hint=f"known: {', '.join(known)}")
+    read = [(file, raw := read_bytes(file), _recipe_model(file, raw)) for file in files]
+    chosen = [part for part in read if (part[2].name in names if names else part[2].default)]
+    if not chosen:
+        raise ConfigError(
+            f"{directory}: each recipe there has default: false", hint=f"give --recipe, one of {', '.join(known)}"
+        )
+    return tuple(_recipe(*part) for part in chosen)

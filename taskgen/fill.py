@@ -17,12 +17,12 @@ from unidiff.patch import PatchSet
 from taskgen import patches, safepath
 from taskgen.grading.task import Task
 from taskgen.languages.python_syntax import parse_python
-from taskgen.policies.policy import Completion, Form, Prompt
+from taskgen.policies.policy import Completion, Form, Prompt, Sampling
 from taskgen.types import Turn
 
 STUB = "raise NotImplementedError"
-#: Characters of the file before the definition that a policy sees, and of the definition's own head at most.
-CONTEXT_CHARS, HEAD_CHARS = 2000, 6000
+#: Characters of the definition's own head (decorators, signature, docstring) that a policy sees, at most.
+HEAD_CHARS = 6000
 _FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _SYSTEM = """\
 You write Python. You are given a function or method whose body has been removed. Answer with one fenced Python code \
@@ -94,11 +94,15 @@ def gold_body(task: Task) -> str:
     )
 
 
-def prompt_of(task: Task, folder: Path, site: Site) -> Prompt:
-    """What a policy is asked: the file up to the body, cut from above, and the same as a conversation."""
+def prompt_of(task: Task, folder: Path, site: Site, context_chars: int = Sampling().context_chars) -> Prompt:
+    """What a policy is asked: the file up to the body, and the same as a conversation.
+
+    Args:
+        context_chars: of the file before the definition, at most; whole lines. 0: the definition alone.
+    """
     before = [line.removesuffix("\r") for line in site.lines[: site.line]]
     start = _start_of(before, site)
-    head, context = _tail("\n".join(before[start:]), HEAD_CHARS), _tail("\n".join(before[:start]), CONTEXT_CHARS)
+    head, context = _tail("\n".join(before[start:]), HEAD_CHARS), _tail("\n".join(before[:start]), context_chars)
     text = f"{context}\n{head}" if context else head
     asked = (
         f"{task.row['problem_statement'].strip()}\n\nThe end of what stands before it in `{site.path}`, and the "
@@ -124,7 +128,8 @@ def _tail(text: str, limit: int) -> str:
     """The last whole lines of a text that fit into ``limit`` characters."""
     if len(text) <= limit:
         return text
-    return text[-limit:].partition("\n")[2]
+    # The character before what fits tells whether its first line is whole.
+    return text[len(text) - limit - 1 :].partition("\n")[2]
 
 
 # --- What was written -> a patch ------------------------------------------------------------------------

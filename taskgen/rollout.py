@@ -163,7 +163,7 @@ class Collector:
         task = loaded(folder)
         site = fill.site_of(task)
         if isinstance(site, Site):
-            return fill.prompt_of(task, folder, site)
+            return fill.prompt_of(task, folder, site, self.sampling.context_chars)
         # Only controls are asked here: they give whole patches, and need no place to write to.
         turn = Turn(role="user", text=str(task.row["problem_statement"]))
         return Prompt(instance_id=folder.name, folder=folder, text="", indent="", messages=(turn,))

@@ -192,12 +192,35 @@ def test_recipe_digest_covers_the_template(tmp_path: Path) -> None:
     assert before.sha256 != after.sha256
 
 
+def test_recipes_are_chosen_by_name_and_others_only_if_they_are_defaults(tmp_path: Path) -> None:
+    recipe_folder(tmp_path)
+    small = RECIPE.replace("name: function", "name: small\ntemplate: function.md.j2\ndefault: false")
+    (tmp_path / "small.yaml").write_text(small)
+    assert [recipe.name for recipe in load_recipes(tmp_path)] == ["function"]
+    (recipe,) = load_recipes(tmp_path, ["small"])
+    assert (recipe.name, recipe.template) == ("small", "Write {{ name }}.\n")
+    assert [recipe.name for recipe in load_recipes(tmp_path, ["small", "function"])] == ["function", "small"]
+    with pytest.raises(ConfigError, match="--recipe smal: no such recipe") as caught:
+        load_recipes(tmp_path, ["smal"])
+    assert caught.value.hint == "known: function, small"
+    (tmp_path / "function.yaml").unlink()
+    with pytest.raises(ConfigError, match="default: false"):
+        load_recipes(tmp_path)
+
+
+def test_a_template_lies_in_the_folder_of_its_recipe(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="template"):
+        load_recipes(recipe_folder(tmp_path, RECIPE + "template: ../function.md.j2\n"))
+
+
 def test_own_recipes(tmp_path: Path) -> None:
-    """The five recipes that travel with taskgen are valid, whatever their templates are."""
+    """The recipes that travel with taskgen are valid, whatever their templates are; five are a build's defaults."""
     for file in find_data("recipes").glob("*.yaml"):
         shutil.copy(file, tmp_path)
         (tmp_path / f"{file.stem}.md.j2").write_text("x")
-    recipes = load_recipes(tmp_path)
+    names = sorted(file.stem for file in tmp_path.glob("*.yaml"))
+    recipes = load_recipes(tmp_path, names)
+    assert set(names) - {recipe.name for recipe in load_recipes(tmp_path)} == {"short-function"}
     assert {recipe.operator for recipe in recipes} >= {"function", "method-group", "class", "module", "feature"}
     assert all(recipe.max_candidates >= recipe.max_tasks for recipe in recipes)
 

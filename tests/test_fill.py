@@ -125,6 +125,13 @@ def test_a_long_file_is_cut_above_and_the_definition_stays_whole() -> None:
     text = prompt_of(task, Path("x"), site_in(task)).text
     assert len(text) < 2200 and text.startswith("x = 1\n") and text.endswith('"""Return the area."""')
     assert "@property\n    def area" in text
+    head = prompt_of(task, Path("x"), site_in(task), 0).text
+    assert head.startswith("    @property\n    def area") and head.endswith('"""Return the area."""')
+    before = text.removesuffix(head)
+    for chars in (1, 100, len(before) - 1):
+        shorter = prompt_of(task, Path("x"), site_in(task), chars).text
+        assert text.endswith(shorter) and len(head) <= len(shorter) <= len(head) + chars + 1
+    assert prompt_of(task, Path("x"), site_in(task), len(before) - 1).text == text
 
 
 @pytest.mark.parametrize(

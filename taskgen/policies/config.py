@@ -14,10 +14,11 @@ class SamplingConfig(BaseModel):
 
     max_tokens: int = Field(default=Sampling().max_tokens, ge=1)
     temperature: float = Field(default=Sampling().temperature, ge=0)
+    context_chars: int = Field(default=Sampling().context_chars, ge=0)
 
     def record(self) -> Sampling:
         """As policies take it."""
-        return Sampling(max_tokens=self.max_tokens, temperature=self.temperature)
+        return Sampling(**self.model_dump())
 
 
 class PolicyConfig(BaseModel):

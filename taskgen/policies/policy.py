@@ -45,10 +45,15 @@ class Prompt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How completions are sampled. The distribution is never cut (no top-k, no top-p): log-probabilities of what is
-    left and renormalised would be those of another policy."""
+    left and renormalised would be those of another policy.
+
+    Attributes:
+        context_chars: of the file before the definition that prompts hold, at most; whole lines.
+    """
 
     max_tokens: int = 256
     temperature: float = 0.8
+    context_chars: int = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
