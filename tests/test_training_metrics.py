@@ -93,10 +93,12 @@ def test_cut_after_keeps_the_bytes_of_the_earlier_steps(tmp_path: Path) -> None:
     path = write_metrics(tmp_path, SEVERAL)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(path.read_bytes() + b'{"kind": "st')
+    path.chmod(0o640)
     assert cut_after(path, 6) == 0
     assert path.read_bytes() == b"".join(lines)
     assert cut_after(path, 3) == 4
     assert path.read_bytes() == b"".join(lines[:4])
+    assert path.stat().st_mode & 0o777 == 0o640
     assert cut_after(tmp_path / "none.jsonl", 3) == 0
 
 

@@ -163,7 +163,10 @@ def test_a_page_has_the_run_before_and_after_and_loads_nothing(tmp_path: Path) -
     write_metrics(tmp_path, [evaluation_record(0, 0.175), *steps, evaluation_record(30, 0.525)])
     (tmp_path / "config.yaml").write_text("learning_rate: 2.0e-5 # <&>\n")
     write_rollouts(tmp_path, [rollout(k, step) for step in range(1, 31) for k in (4 * step, 4 * step + 1)])
-    page = write_page(tmp_path).read_text("utf-8")
+    (tmp_path / "metrics.jsonl").chmod(0o640)
+    path = write_page(tmp_path)
+    assert path == tmp_path / "report.html" and path.stat().st_mode & 0o777 == 0o640
+    page = path.read_text("utf-8")
     for said in ("0.175", "0.075 to 0.275; step 0, 2 tasks, 8 samples each", "0.525", "0.425 to 0.625; step 30"):
         assert said in page
     assert "mean of the last 10 steps; of the first 10: 0.138" in page

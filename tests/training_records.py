@@ -16,8 +16,9 @@ def step_record(step: int, **changes: Any) -> StepRecord:  # noqa: ANN401 - any 
         "step": step, "seconds": 27.5 * step, "reward": 0.25, "pass_rate": 0.25, "entropy": 0.8, "kl": 0.002,
         "lag": 0.01, "gradient_norm": 1.5, "loss": -0.03, "feedback_loss": 0.1, "feedback_gap": 0.4,
         "length_mean": 30.5, "length_max": 48, "tokens": 1952, "tokens_per_s": 71.0, "staleness_mean": 0.5,
-        "staleness_max": 1, "n_groups": 8, "n_without_signal": 2, "n_masked": 1, "n_faults": 0, "hints": {"read-cache": 0.125},
-        "pools": {"hard": 3, "easy": 1}, "seconds_of": {"generate": 12.5, "grade": 4.0, "learn": 11.0},
+        "staleness_max": 1, "n_groups": 8, "n_without_signal": 2, "n_masked": 1, "n_faults": 0,
+        "hints": {"read-cache": 0.125}, "pools": {"hard": 3, "easy": 1},
+        "seconds_of": {"generate": 12.5, "grade": 4.0, "learn": 11.0},
     }  # fmt: skip
     return StepRecord(**values | changes)
 

@@ -8,6 +8,7 @@ and reads them: a loss that blew up is not hidden.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -205,6 +206,7 @@ def cut_after(path: Path, step: int) -> int:
             kept.append(data)
     with replacing_file(path) as scratch:
         scratch.write_bytes(b"".join(kept))
+        shutil.copymode(path, scratch)
     return n_all - len(kept)
 
 

@@ -5,6 +5,7 @@ What a policy wrote is in it, so everything is escaped, and the page's Content-S
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,7 @@ def write_page(out_dir: Path) -> Path:
     path = out_dir / PAGE_FILE
     with replacing_file(path) as scratch:
         scratch.write_text(text, "utf-8")
+        shutil.copymode(out_dir / METRICS_FILE, scratch)  # who may read the one may read the other
     return path
 
 

@@ -30,7 +30,7 @@ class TrainingProgress:
 
     def __init__(self, n_steps: int, *, quiet: bool = False, console: Console | None = None) -> None:
         self._n_steps, self._console = n_steps, console or Console(stderr=True, soft_wrap=True)
-        self._console.quiet = self._console.quiet or quiet
+        self._quiet = quiet
         self._rows: deque[tuple[str, ...]] = deque(maxlen=ROWS)
         self._ends: deque[float] = deque(maxlen=PACE_STEPS + 1)
         self._bar = Progress(
@@ -39,7 +39,7 @@ class TrainingProgress:
         )  # fmt: skip
         self._task = self._bar.add_task("steps", total=n_steps, left="")
         self._live = Live(self._picture(), console=self._console, refresh_per_second=2, transient=True)
-        self._is_live = self._console.is_terminal and not self._console.quiet
+        self._is_live = self._console.is_terminal and not quiet
 
     def __enter__(self) -> Self:
         if self._is_live:
@@ -58,7 +58,7 @@ class TrainingProgress:
         self._ends.append(record.seconds)
         left = self._left(record.step)
         if not self._is_live:
-            self._console.print(step_line(record, self._n_steps, left), markup=False, highlight=False)
+            self.note(step_line(record, self._n_steps, left))
             return
         self._rows.append(_row(record, self._ends))
         self._bar.update(self._task, completed=record.step, left=f"{left} left" if left else "")
@@ -70,7 +70,8 @@ class TrainingProgress:
 
     def note(self, text: str) -> None:
         """Say something else, above the live table where there is one."""
-        self._console.print(text, markup=False, highlight=False)
+        if not self._quiet:
+            self._console.print(text, markup=False, highlight=False)
 
     def _left(self, step: int) -> str:
         """Time to the last step, by the pace of the last ones; '' while that is not known."""
