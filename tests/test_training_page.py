@@ -17,6 +17,7 @@ from taskgen.errors import FormatError
 from taskgen.training import curves
 from taskgen.training.charts import MAX_LINES, drawn
 from taskgen.training.curves import BOTTOM, BUCKETS, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Line, Point, draw
+from taskgen.training.metrics import MetricsWriter
 from taskgen.training.page import MAX_CONFIG, write_page
 from taskgen.training.samples import ENDS_BYTES, MAX_COMPLETION, MAX_PROMPT, read_samples
 
@@ -213,8 +214,9 @@ def test_a_stopped_run_has_a_page_of_what_it_recorded(tmp_path: Path) -> None:
     page = write_page(tmp_path).read_text("utf-8")
     assert page.count("<details") == 1
     assert "lines of rollouts.jsonl that could not be read: 1" in page
-    write_metrics(tmp_path, [])
-    assert "no step was recorded" in write_page(tmp_path).read_text("utf-8")
+    with MetricsWriter(tmp_path / "new", resume_step=None, on_note=print):
+        pass
+    assert "no step was recorded" in write_page(tmp_path / "new").read_text("utf-8")
 
 
 def test_a_step_that_was_done_again_is_drawn_once(tmp_path: Path) -> None:

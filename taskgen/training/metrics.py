@@ -132,6 +132,7 @@ class MetricsWriter:
                 raise StoreError(
                     f"{self.path} has the records of another run", hint="resume that run, or choose another folder"
                 )
+            self.path.touch()  # a run that is stopped before its first record has a page, too
             purge_step = None if resume_step is None else resume_step + 1
             self._events = EventFile.open(out_dir / TENSORBOARD_FOLDER, purge_step=purge_step)
         if self._events is None:
