@@ -90,7 +90,8 @@ def train(path: Path, options: Options) -> Trained:
         TrainingProgress(config.steps, quiet=options.quiet) as progress,
     ):
         state = _state_of(learner, file, options)
-        resume_step = learner.step if learner.progress else None
+        # -1: nothing was saved yet; what a killed run has recorded is done again.
+        resume_step = learner.step if learner.progress else -1
         provider = StoppableProvider(options.provider, stopper)
         grader = Grader(provider, options.cache, file.grades)
 
