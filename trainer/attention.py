@@ -31,15 +31,17 @@ class Cache:
         """Write the values of T tokens of each row to its slots; returns the whole buffer."""
         if layer not in self.layers:
             self.layers[layer] = values_BTX.new_zeros(self.rows, self.length, *values_BTX.shape[2:])
-        buffer = self.layers[layer]
+        buffer = self.layers[layer][: self.rows]
         buffer[torch.arange(len(slots_BT), device=slots_BT.device)[:, None], slots_BT] = values_BTX
         return buffer
 
-    def rows_of(self, index_B: Tensor) -> Cache:
-        """A cache of these rows alone, in this order; a row may be taken several times."""
-        taken = Cache(len(index_B), self.length)
-        taken.layers = {layer: buffer[index_B] for layer, buffer in self.layers.items()}
-        return taken
+    def keep(self, rows: int, moved: dict[int, int]) -> None:
+        """Keep the first ``rows`` rows, once those in ``moved`` have taken the values of others: {row: of which}."""
+        self.rows = rows
+        if moved:
+            to, of = list(moved), list(moved.values())
+            for buffer in self.layers.values():
+                buffer[to] = buffer[of]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Tokens:
         """[B, S, X], of all tokens that there are, from the [B, T, X] of these."""
         if self.cache is not None:
             assert self.slots is not None
-            return self.cache.put(layer, values_BTX, self.slots)
+            return self.cache.put(layer, values_BTX, self.slots)[:, : self.mask.shape[-1]]
         if self.group is None:
             return values_BTX
         return gather_rows(values_BTX.transpose(0, 1), self.group, name).transpose(0, 1)
@@ -106,6 +108,10 @@ class Attention(nn.Module):
             with torch.no_grad():
                 self._watch(q, k.repeat_interleave(q.shape[1] // k.shape[1], 1), tokens.mask)
         shares = k.shape[1] < q.shape[1]
+        if q.shape[2] == 1:
+            # Heads that share keys, as so many queries of one head: the kernel then reads the keys once, not once each.
+            out = functional.scaled_dot_product_attention(q.view(*k.shape[:2], -1, q.shape[-1]), k, v, tokens.mask)
+            return out.reshape(len(q), 1, -1)
         out = functional.scaled_dot_product_attention(q, k, v, attn_mask=tokens.mask, enable_gqa=shares)
         return out.transpose(1, 2).flatten(2)
 

@@ -10,7 +10,7 @@ Log-probabilities are those of the distribution that was sampled from, softmax(l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,9 +55,16 @@ class _Rows:
 
 @torch.no_grad()
 def generate(
-    model: Decoder, prompts: Sequence[Sequence[int]], seeds: Sequence[Sequence[int]], sampling: Sampling
+    model: Decoder,
+    prompts: Sequence[Sequence[int]],
+    seeds: Sequence[Sequence[int]],
+    sampling: Sampling,
+    *,
+    ended: Callable[[int, Sequence[int]], bool] | None = None,
 ) -> list[list[Sample]]:
     """For each prompt (token ids), one sample for each of its seeds.
+
+    ``ended``: told a prompt's number and a sample's ids so far, whether it stops there, as at a stop token.
 
     Raises ValueError for an empty prompt.
     """
@@ -67,6 +74,8 @@ def generate(
     if not flat:
         return [[] for _ in prompts]
     uniforms = torch.stack([_uniforms(seed, sampling.max_tokens) for seed in flat])
+    prompt_of = [number for number, group in enumerate(seeds) for _ in group]
+    stopped = [False] * len(flat)
     ids: list[list[int]] = [[] for _ in flat]
     logps: list[list[float]] = [[] for _ in flat]
     length = max(map(len, prompts)) + sampling.max_tokens
@@ -77,15 +86,15 @@ def generate(
         for row, (which, token, value) in enumerate(zip(rows.which, chosen.tolist(), logp.tolist(), strict=True)):
             ids[which].append(token)
             logps[which].append(value)
-            if token not in sampling.stop_ids:
+            stopped[which] = token in sampling.stop_ids or (ended is not None and ended(prompt_of[which], ids[which]))
+            if not stopped[which]:
                 going.append(row)
         if not going or step == sampling.max_tokens - 1:
             break
         rows = _kept(rows, going, chosen)
         logits = _decode(model, rows)
     samples = [
-        Sample(tuple(i), tuple(p), "stop" if i[-1] in sampling.stop_ids else "length")
-        for i, p in zip(ids, logps, strict=True)
+        Sample(tuple(i), tuple(p), "stop" if stop else "length") for i, p, stop in zip(ids, logps, stopped, strict=True)
     ]
     return _grouped(samples, [len(group) for group in seeds])
 
@@ -99,33 +108,37 @@ def _prefill(model: Decoder, prompts: Sequence[Sequence[int]], copies: list[int]
     found, caches = [], []
     for prompt in prompts:
         positions = torch.arange(len(prompt))[None]
-        caches.append(Cache(1, length))
+        caches.append(Cache(1, len(prompt)))
         cos, sin = rotations(positions, model.config)
-        mask = positions[0][:, None] >= torch.arange(length)[None, :]
+        mask = positions[0][:, None] >= positions
         tokens = Tokens(cos, sin, mask[None, None], cache=caches[-1], slots=positions)
         found.append(model.logits(model.hidden(torch.tensor([prompt]), tokens)[0, -1]))
     rows = Cache(sum(copies), length)
-    for layer in caches[0].layers:
-        held = [cache.layers[layer].repeat_interleave(n, 0) for cache, n in zip(caches, copies, strict=True)]
-        rows.layers[layer] = torch.cat(held)
+    rows.layers = {i: x.new_zeros(rows.rows, length, *x.shape[2:]) for i, x in caches[0].layers.items()}
+    for layer, buffer in rows.layers.items():
+        for cache, own in zip(caches, buffer.split(copies), strict=True):  # type: ignore[no-untyped-call]
+            own[:, : cache.length] = cache.layers[layer]
     index = torch.arange(len(prompts)).repeat_interleave(torch.tensor(copies))
     places = torch.tensor([len(prompt) for prompt in prompts])[index]
     return torch.stack(found)[index], _Rows(list(range(len(index))), places, places, rows)
 
 
 def _kept(rows: _Rows, going: list[int], chosen: Tensor) -> _Rows:
-    """The rows that go on, each with its last token; buffers are copied only where some have ended."""
-    index = torch.tensor(going)
-    if len(going) == len(rows.which):
-        return _Rows(rows.which, rows.places, chosen, rows.cache)
-    return _Rows([rows.which[i] for i in going], rows.places[index], chosen[index], rows.cache.rows_of(index))
+    """The rows that go on, each with its last token; the places of those that have ended go to the last ones."""
+    n = len(going)
+    holes = sorted(set(range(n)).difference(going))
+    order = list(range(n))
+    for hole, row in zip(holes, [row for row in going if row >= n], strict=True):
+        order[hole] = row
+    rows.cache.keep(n, {hole: order[hole] for hole in holes})
+    return _Rows([rows.which[row] for row in order], rows.places[order], chosen[order], rows.cache)
 
 
 def _decode(model: Decoder, rows: _Rows) -> Tensor:
     """Logits [B, V] after each row's last token, which is written to its place."""
     places = rows.places[:, None]
     cos, sin = rotations(places, model.config)
-    mask = torch.arange(rows.cache.length)[None, :] <= places
+    mask = torch.arange(int(places.max()) + 1)[None, :] <= places
     tokens = Tokens(cos, sin, mask[:, None, None], cache=rows.cache, slots=places)
     hidden = model.hidden(rows.last[:, None], tokens)
     rows.places = rows.places + 1

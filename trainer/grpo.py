@@ -133,10 +133,8 @@ def step(
         raise ValueError(f"what {wanted[0]} asks for is measured from a reference, but there is no reference model")
     work = in_step(groups, turns, settings.scaling, feedback=settings.feedback > 0, anchored=settings.anchor > 0)
     for row in work.rows:
-        if row.learns:
-            row.old_N = _known_logps(model, row, settings)
-            if settings.kl and reference is not None:
-                row.reference_N = _known_logps(reference, row, settings)
+        if row.learns and settings.kl and reference is not None:
+            row.reference_N = _known_logps(reference, row, settings)
     earned = [reward for group in groups for reward in group.rewards if reward is not None]
     for _ in range(settings.passes - 1):
         _update(model, optimizer, work, settings, earned, reference)
@@ -172,17 +170,17 @@ def _update(
     return _metrics(losses.sums, counts, norm)
 
 
-def _policy_term(row: Row, logp_N: Tensor, settings: Settings) -> Term:
-    weights_N = off_policy_weights(row.old_N, row.behaviour_N, settings.cap)
-    sample_N = row.packed.sample_N[: len(row.old_N)]
-    return policy_term(logp_N, row.old_N, row.gained_N * weights_N, sample_N, settings.policy)
+def _policy_term(row: Row, logp_N: Tensor, old_N: Tensor, settings: Settings) -> Term:
+    weights_N = off_policy_weights(old_N, row.behaviour_N, settings.cap)
+    sample_N = row.packed.sample_N[: len(old_N)]
+    return policy_term(logp_N, old_N, row.gained_N * weights_N, sample_N, settings.policy)
 
 
 def _counts(work: Work, settings: Settings) -> _Counts:
     rows = [row for row in work.rows if row.counts]
     counts = _Counts(
-        policy=sum(_policy_term(row, row.old_N, settings).count for row in rows if row.learns),
-        tokens=sum(len(row.old_N) for row in rows),
+        policy=sum(_policy_term(row, row.behaviour_N, row.behaviour_N, settings).count for row in rows if row.learns),
+        tokens=sum(len(row.gained_N) for row in rows),
         hinted=sum(len(turn.tokens) for turn in work.hinted if turn),
         anchored=sum(len(turn.tokens) for turn in work.others if turn) + sum(int(row.held_N.sum()) for row in rows),
     )
@@ -205,7 +203,7 @@ class _Losses:
             return 0.0 * logp_N.sum()
         loss = torch.zeros(())
         if row.learns:
-            n = len(row.old_N)
+            n = len(row.gained_N)
             loss = self._of_policy(row, logp_N[:n])
             self.sums.entropy += entropy_N[:n].sum().item()
             self.sums.lag += (logp_N[:n].detach() - row.behaviour_N).abs().sum().item()
@@ -224,7 +222,10 @@ class _Losses:
         return logp_N, entropy_N, torch.zeros_like(entropy_N)
 
     def _of_policy(self, row: Row, logp_N: Tensor) -> Tensor:
-        loss = _policy_term(row, logp_N, self.settings).total / self.counts.policy
+        if row.old_N is None:
+            # The step's first pass is through the policy that the step began with: no pass more is needed to know it.
+            row.old_N = logp_N.detach()
+        loss = _policy_term(row, logp_N, row.old_N, self.settings).total / self.counts.policy
         if row.reference_N is not None:
             loss = loss + self.settings.kl * reverse_kl_term(logp_N, row.reference_N).total / self.counts.tokens
             self.sums.kl += kl_estimate(logp_N, row.reference_N).item() * len(logp_N)

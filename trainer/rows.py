@@ -6,7 +6,7 @@ A sharded model's passes are collectives: ranks that make more of them than othe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -43,8 +43,8 @@ class Group:
 class Row:
     """A group, packed: first the samples that the policy term learns from, then those that are only anchored.
 
-    ``gained_N``, ``behaviour_N`` and ``old_N`` are of the former's tokens, ``held_N`` says of each token whether it is
-    anchored. ``counts``: False for a row that only keeps this rank in step with the others.
+    ``gained_N``, ``behaviour_N`` and ``old_N`` (log-probabilities when the step began, known from its first pass on) are
+    of the former's tokens, ``held_N`` says of each token whether it is anchored. ``counts``: False for a row that only keeps this rank in step with the others.
     """
 
     packed: Packed
@@ -52,7 +52,7 @@ class Row:
     behaviour_N: Tensor
     held_N: Tensor
     counts: bool = True
-    old_N: Tensor = field(default_factory=lambda: torch.zeros(0))
+    old_N: Tensor | None = None
     reference_N: Tensor | None = None
 
     @property

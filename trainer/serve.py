@@ -21,6 +21,7 @@ from trainer.conversation import hear, take_stdout
 from trainer.generation import Sample, Sampling, generate
 from trainer.pretrained import Pretrained, WeightsError, load_pretrained
 
+_CONTEXT = 8  # tokens
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -71,7 +72,8 @@ def respond(policy: Pretrained, request: Mapping[str, Any]) -> dict[str, Any]:
     )
     if len(request["seeds"]) != len(prompts):
         raise ValueError(f"{len(prompts)} prompts and {len(request['seeds'])} lists of seeds")
-    groups = generate(policy.model, prompts, request["seeds"], sampling)
+    ends = [body_end(tokenizer, asked, ids) for asked, ids in zip(request["prompts"], prompts, strict=True)]
+    groups = generate(policy.model, prompts, request["seeds"], sampling, ended=lambda i, so_far: ends[i](so_far))
     return {
         "prompts": [
             {"ids": ids, "samples": [_shown(tokenizer, asked, ids, sample) for sample in group]}
@@ -118,34 +120,28 @@ def _decoded(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
 def _shown(
     tokenizer: PreTrainedTokenizerBase, asked: Mapping[str, Any], prompt: Sequence[int], sample: Sample
 ) -> dict[str, Any]:
-    """A sample with its text. One that continues a file ends where the file's next definition begins."""
-    if "text" not in asked:
+    """A sample with its text: of one that continues a file, what follows the text that was asked about."""
+    if "text" in asked:
+        text = _decoded(tokenizer, [*prompt, *sample.ids])[len(asked["text"]) :]
+    else:
         text = _decoded(tokenizer, sample.ids)
-        return {"ids": sample.ids, "logps": sample.logps, "text": text, "finish": sample.finish}
-    start = len(asked["text"])
-
-    def written(n: int) -> str:
-        return _decoded(tokenizer, [*prompt, *sample.ids[:n]])[start:]
-
-    n = body_length(written, len(sample.ids), asked["indent"])
-    finish = "stop" if n < len(sample.ids) or ends_body(written(n), asked["indent"]) else sample.finish
-    return {"ids": sample.ids[:n], "logps": sample.logps[:n], "text": written(n), "finish": finish}
+    return {"ids": sample.ids, "logps": sample.logps, "text": text, "finish": sample.finish}
 
 
-def body_length(written: Callable[[int], str], n: int, indent: str) -> int:
-    """How many of ``n`` tokens are a sample: up to the first by which ``written`` has left the body, it included.
+def body_end(
+    tokenizer: PreTrainedTokenizerBase, asked: Mapping[str, Any], prompt: Sequence[int]
+) -> Callable[[Sequence[int]], bool]:
+    """Whether a sample of the prompt has left the body that it continues, told its ids so far; an answer never has.
 
-    Whether the body has ended depends on the tokens so far alone, as with a stop token: what is kept is distributed as
-    if sampling had stopped there.
+    It is decoded behind a few tokens of the prompt alone, which the decoder may need to see; that is done at each step.
     """
-    low, high = 1, n
-    while low < high:
-        middle = (low + high) // 2
-        if ends_body(written(middle), indent):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    if "text" not in asked:
+        return lambda ids: False
+    indent = asked["indent"]
+    begun = _decoded(tokenizer, prompt)[len(asked["text"]) :]
+    before = list(prompt[-_CONTEXT:])
+    start = len(_decoded(tokenizer, before))
+    return lambda ids: ends_body(begun + _decoded(tokenizer, [*before, *ids])[start:], indent)
 
 
 def ends_body(text: str, indent: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from decoder_cases import GROUPED, LATENT
@@ -64,6 +66,23 @@ def test_a_stop_token_ends_a_sample_and_belongs_to_it(model: Decoder) -> None:
         assert len(sample.ids) == len(sample.logps)
     for prompt, group in zip(PROMPTS, found, strict=True):
         assert_as_in_one_pass(model, prompt, group[0], 1.0)
+
+
+def test_a_sample_stops_where_the_caller_says_and_the_others_go_on_as_before(model: Decoder) -> None:
+    def ended(prompt: int, ids: Sequence[int]) -> bool:
+        return (sum(ids) + prompt) % 7 == 0
+
+    sampling, seeds = Sampling(max_tokens=12), [list(range(5)), list(range(7)), [3]]
+    lengths = set()
+    free, found = generate(model, PROMPTS, seeds, sampling), generate(model, PROMPTS, seeds, sampling, ended=ended)
+    for prompt, (group, wholes) in enumerate(zip(found, free, strict=True)):
+        for sample, whole in zip(group, wholes, strict=True):
+            ends = [n for n in range(1, 13) if ended(prompt, whole.ids[:n])]
+            n = min([*ends, 12])
+            assert sample.ids == whole.ids[:n] and sample.finish == ("stop" if ends else "length")
+            assert sample.logps == pytest.approx(whole.logps[:n], abs=1e-4)
+            lengths.add(n)
+    assert len(lengths) > 4 and 12 in lengths
 
 
 def test_samples_follow_the_distribution() -> None:

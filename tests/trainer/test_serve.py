@@ -18,8 +18,10 @@ from taskgen.hints.rules import Hint
 from taskgen.policies.local import LocalConfig, LocalPolicy
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
 from taskgen.types import Turn
+from trainer.generation import Sampling as TokenSampling
+from trainer.generation import generate
 from trainer.pretrained import load_pretrained
-from trainer.serve import body_length, boundary_ids, ends_body, ids_of, respond
+from trainer.serve import boundary_ids, ends_body, ids_of, respond, stop_ids
 
 CODE = "def f(a):\n    return a\n\n\ndef g(b):\n    if b:\n        return b\n    return None\n" * 40
 SAMPLING = Sampling(max_tokens=12, temperature=1.0)
@@ -114,10 +116,31 @@ def test_a_body_ends_left_of_its_indent() -> None:
     assert ends_body("\n    a\ndef", "    ") and ends_body("\n    a\n  b", "    ")
 
 
-def test_tokens_behind_the_end_of_a_body_are_not_part_of_a_sample() -> None:
-    tokens = ["\n", "    ", "a", "\n", "\n", "def", " g", ":"]
-    assert body_length(lambda n: "".join(tokens[:n]), len(tokens), "    ") == 6
-    assert body_length(lambda n: "".join(tokens[:n]), 4, "    ") == 4
+def test_sampling_stops_where_a_longer_sample_would_be_cut(folder: Path, tmp_path: Path) -> None:
+    """At equal seeds: the same tokens as sampling all and dropping what stands behind the end of the body."""
+    policy = load_pretrained(str(folder), tmp_path)
+    tokenizer = policy.tokenizer
+    asked = [{"text": TEXT, "indent": "    "}, {"text": "class A:\n    def f(a):", "indent": "        "}]
+    seeds = [list(range(30)), list(range(40, 60))]
+    request = {"prompts": asked, "seeds": seeds, "max_tokens": 24, "temperature": 1.0}
+    prompts = [ids_of(tokenizer, prompt) for prompt in asked]
+    uncut = generate(
+        policy.model, prompts, seeds, TokenSampling(max_tokens=24, stop_ids=frozenset(stop_ids(tokenizer)))
+    )
+    n_cut = 0
+    for prompt, ids, group, wholes in zip(asked, prompts, respond(policy, request)["prompts"], uncut, strict=True):
+        for sample, whole in zip(group["samples"], wholes, strict=True):
+            written = [
+                str(tokenizer.decode([*ids, *whole.ids[:n]], skip_special_tokens=True))[len(prompt["text"]) :]
+                for n in range(1, len(whole.ids) + 1)
+            ]
+            ends = [n for n, text in enumerate(written, 1) if ends_body(text, prompt["indent"])]
+            n = min([*ends, len(whole.ids)])
+            assert sample["ids"] == whole.ids[:n] and sample["text"] == written[n - 1]
+            assert sample["logps"] == pytest.approx(whole.logps[:n], abs=1e-4)
+            assert sample["finish"] == ("stop" if ends else whole.finish)
+            n_cut += n < len(whole.ids)
+    assert 10 <= n_cut < 50
 
 
 def test_a_sample_has_the_logps_of_its_ids(folder: Path, tmp_path: Path) -> None:
