@@ -161,7 +161,7 @@ class Sampler:
         folder = self.folders[task]
         site = fill.site_of(loaded(folder))
         assert isinstance(site, Site)  # others were left out beforehand
-        prompt = fill.prompt_of(loaded(folder), folder, site)
+        prompt = fill.prompt_of(loaded(folder), folder, site, self._sampling.context_chars)
         effort = effort_for(self._behaviour, f"{self._seed} {batch} {task}")
         return (with_effort(prompt, effort, self._learner.form) if effort else prompt), site, effort
 
