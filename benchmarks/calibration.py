@@ -49,7 +49,7 @@ N_FIXED = 2000
 NEVER, SOMETIMES, ALWAYS = 17, 21, 1
 #: Rewards of a real policy at real tasks, in the order of the attempts.
 RECORDED = Path(__file__).parent / "results" / "calibration_rewards.json"
-ATTEMPTS, MAX_LINES = 64, 3
+ATTEMPTS, STEP, MAX_LINES = 64, 16, 3
 Chances = Callable[[random.Random], float]
 
 
@@ -186,24 +186,22 @@ def record(tasks: Path, policy: str, attempts: int, max_lines: int) -> None:
                 chosen.policy, chosen.sampling, seed=SEED, provider=provider, cache=cache_folder(), file=file, jobs=1,
                 on_rollout=lambda rollout: None,
             )  # fmt: skip
-            for number, folder in enumerate(folders, 1):
-                there = file.tally(collector.run, folder.name).rewards
-                collector.collect([Request(folder, index) for index in range(attempts) if index not in there])
-                passes = file.tally(collector.run, folder.name).passes()
-                print(f"{number} of {len(folders)}: {folder.name}: {passes} of {attempts}", flush=True)
-                _write_recording(file.tallies, collector, folders[:number], attempts)
+            # Of all tasks a few at first: a run that is stopped has told something of each.
+            for upto in (*range(STEP, attempts, STEP), attempts):
+                tallies = {folder: file.tally(collector.run, folder.name) for folder in folders}
+                collector.collect([Request(f, i) for f in folders for i in range(upto) if i not in tallies[f].rewards])
+                passes = ", ".join(str(tally.passes(upto)) for tally in tallies.values())
+                print(f"passes in {upto} attempts at {len(folders)} tasks: {passes}", flush=True)
+                _write_recording(tallies, collector, upto)
         finally:
             chosen.policy.close()
 
 
-def _write_recording(
-    tallies: dict[tuple[str, str], Tally], collector: Collector, folders: Sequence[Path], attempts: int
-) -> None:
+def _write_recording(tallies: dict[Path, Tally], collector: Collector, attempts: int) -> None:
     rewards = {}
-    for folder in folders:
-        found = tallies[collector.run, folder.name].rewards
-        if all(index in found for index in range(attempts)):  # not so if one ended in a fault
-            rewards[folder.name] = "".join(str(int(found[index] > 0)) for index in range(attempts))
+    for folder, tally in tallies.items():
+        if all(index in tally.rewards for index in range(attempts)):  # not so if one ended in a fault
+            rewards[folder.name] = "".join(str(int(tally.rewards[index] > 0)) for index in range(attempts))
     policy = f"{collector.policy.name}@{collector.policy.version}"
     kept = Recording(policy=policy, sampling=asdict(collector.sampling), seed=SEED, rewards=rewards)
     RECORDED.write_text(json.dumps(asdict(kept), indent=1) + "\n", "utf-8")

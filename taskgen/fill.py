@@ -23,6 +23,8 @@ from taskgen.types import Turn
 STUB = "raise NotImplementedError"
 #: Characters of the definition's own head (decorators, signature, docstring) that a policy sees, at most.
 HEAD_CHARS = 6000
+#: Of the context, at most, for the beginning of a method's class.
+FRONT_SHARE = 0.7
 _FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _SYSTEM = """\
 You write Python. You are given a function or method whose body has been removed. Answer with one fenced Python code \
@@ -98,11 +100,14 @@ def prompt_of(task: Task, folder: Path, site: Site, context_chars: int = Samplin
     """What a policy is asked: the file up to the body, and the same as a conversation.
 
     Args:
-        context_chars: of the file before the definition, at most; whole lines. 0: the definition alone.
+        context_chars: of the file before the definition, at most; whole lines. 0: the definition alone. Of a method
+            whose class begins further above, the class's first line and its ``__init__`` come first: they name what
+            the method works with.
     """
     before = [line.removesuffix("\r") for line in site.lines[: site.line]]
-    start = _start_of(before, site)
-    head, context = _tail("\n".join(before[start:]), HEAD_CHARS), _tail("\n".join(before[:start]), context_chars)
+    start, parts = _around(before, site)
+    head = _tail("\n".join(before[start:]), HEAD_CHARS)
+    context = _context(before[:start], parts, context_chars)
     text = f"{context}\n{head}" if context else head
     asked = (
         f"{task.row['problem_statement'].strip()}\n\nThe end of what stands before it in `{site.path}`, and the "
@@ -117,11 +122,40 @@ def prompt_of(task: Task, folder: Path, site: Site, context_chars: int = Samplin
     )
 
 
-def _start_of(before: list[str], site: Site) -> int:
-    """The line on which the definition begins, decorators included."""
+def _around(before: list[str], site: Site) -> tuple[int, list[range]]:
+    """The line on which the definition begins, decorators included; the lines of its class's header and ``__init__``,
+    of those that stand before it."""
     parsed = parse_python(site.path, "", "\n".join([*before, site.indent + STUB, ""]).encode())
     mine = [d for d in parsed.definitions if d.start_line - 1 <= site.line <= d.end_line - 1 and d.kind != "class"]
-    return mine[-1].start_line - 1 if mine else max(0, len(before) - 1)
+    if not mine:
+        return max(0, len(before) - 1), []
+    start, owner = mine[-1].start_line - 1, mine[-1].owner
+    source = parsed.source
+    parts = []
+    for found in (d for d in parsed.definitions if owner):
+        if found.qualified_name == owner:
+            parts = [range(found.start_line - 1, source.count(b"\n", 0, found.body_byte))]
+        elif found.qualified_name == f"{owner}.__init__" and found.end_line <= start:
+            parts = [*parts[:1], range(found.start_line - 1, found.end_line)]  # the last one: others are overloads
+    return start, parts
+
+
+def _context(lines: list[str], parts: list[range], limit: int) -> str:
+    """The last lines before a definition; where its class begins above them, the parts of it that fit go in front."""
+    tail = _tail("\n".join(lines), limit)
+    first = len(lines) - (tail.count("\n") + 1 if tail else 0)
+    if not parts or parts[0].start >= first:
+        return tail
+    front: list[str] = []
+    end = 0
+    for part in parts:
+        longer = [*front, *lines[part.start : part.stop]]
+        if len("\n".join(longer)) <= FRONT_SHARE * limit:
+            front, end = longer, part.stop
+    if not front:
+        return tail
+    rest = _tail("\n".join(lines[end:]), limit - len("\n".join(front)) - 2)
+    return "\n".join([*front, "", *([rest.lstrip("\n")] if rest.strip() else [])])
 
 
 def _tail(text: str, limit: int) -> str:
@@ -129,7 +163,7 @@ def _tail(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     # The character before what fits tells whether its first line is whole.
-    return text[len(text) - limit - 1 :].partition("\n")[2]
+    return text[len(text) - max(0, limit) - 1 :].partition("\n")[2]
 
 
 # --- What was written -> a patch ------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from itertools import combinations, product
 from math import comb, sqrt
 
 import pytest
 
+from benchmarks.calibration import fixed_error_of, orders, segments
 from taskgen.difficulty import (
     GRID,
     LEVEL,
@@ -122,3 +124,33 @@ def test_an_estimate() -> None:
 def test_designs_that_make_no_sense(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError):
         Design(**bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("passes", [0, 1, 5, 12])
+def test_the_orders_of_recorded_attempts_are_those_that_can_be_counted(passes: int) -> None:
+    """Every order of 12 attempts, one by one, against the shares that are computed."""
+    design, total = Design(first=2, max_samples=6), 12
+    counted: Counter[tuple[int, int]] = Counter()
+    places = list(combinations(range(total), passes))
+    for passing in places:
+        n = c = 0
+        while (look := next_look(n, c, design)) is not None:
+            n, c = look, sum(place < look for place in passing)
+        counted[n, c] += 1
+    for (n, c), paths in stops(design).items():
+        assert paths * orders(total, passes, n, c) == pytest.approx(counted[n, c] / len(places))
+
+
+def test_segments_are_whole_runs_in_the_order_of_the_attempts() -> None:
+    design = Design(max_samples=8)
+    assert list(segments("1111" + "0101" + "0" * 8 + "1" * 7, design)) == [(8, 6), (8, 0)]
+    assert list(segments("1" * 32, Design(max_samples=16))) == [(9, 9), (9, 9)]
+
+
+def test_a_fixed_number_of_attempts_errs_in_as_many_orders_as_can_be_counted() -> None:
+    design = Design()
+    recorded = ["1000", "0110"]
+    # Of one pass in four (learnable: 0.25), two attempts see 0 or 1: half of the orders say too hard. Of two in four,
+    # they see none in 1 of 6 orders, and two (too easy) in 1 of 6.
+    assert fixed_error_of(2, recorded, design) == pytest.approx((1 / 2 + 2 / 6) / 2)
+    assert fixed_error_of(4, recorded, design) == 0

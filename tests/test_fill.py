@@ -134,6 +134,26 @@ def test_a_long_file_is_cut_above_and_the_definition_stays_whole() -> None:
     assert prompt_of(task, Path("x"), site_in(task), len(before) - 1).text == text
 
 
+def test_a_method_is_shown_how_its_class_begins() -> None:
+    lines = ["import x", "", "class A:", '    """Doc."""', "    @overload", "    def __init__(self): ...", ""]
+    lines += ["    def __init__(self):", "        self._size = 1", "", "    def other(self):"]
+    lines += [f"        self.n = {i}" for i in range(100)]
+    lines += ["", "    def size(self):", "        raise NotImplementedError", ""]
+    at = len(lines) - 2
+    site = Site(path="a.py", name="size", lines=tuple(lines), line=at, indent=" " * 8, newline="\n")
+
+    def text(chars: int) -> str:
+        return prompt_of(task_of(), Path("x"), site, chars).text
+
+    made = "    def __init__(self):\n        self._size = 1\n\n"
+    found = text(400)
+    assert found.startswith("class A:\n" + made + "        self.n = ") and found.endswith("= 99\n\n    def size(self):")
+    assert len(found) <= 400 + len("\n    def size(self):")
+    assert text(50).startswith("class A:\n\n") and "__init__" not in text(50)
+    assert text(0) == "    def size(self):"
+    assert text(10_000) == "\n".join(lines[:at])
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
