@@ -151,6 +151,7 @@ class _RecipeModel(_Model):
     max_candidates: Positive
     keep_signature: bool = True
     keep_docstring: bool = True
+    hints: bool = False
 
 
 # --- Records -------------------------------------------------------------------------------------
@@ -274,6 +275,7 @@ def _recipe(path: Path) -> Recipe:
         max_candidates=model.max_candidates,
         keep_signature=model.keep_signature,
         keep_docstring=model.keep_docstring,
+        hints=model.hints,
         sha256=hashlib.sha256(raw + b"\0" + template).hexdigest(),
         template=template.decode("utf-8"),
     )
