@@ -231,7 +231,9 @@ def _called(file: PythonFile, node: Node) -> set[str]:
 def _raised(file: PythonFile, node: Node) -> set[str]:
     found = set()
     for statement in syntax.walk(node):
-        raised = statement.named_children[0] if statement.type == "raise_statement" and statement.named_children else None
+        raised = (
+            statement.named_children[0] if statement.type == "raise_statement" and statement.named_children else None
+        )
         if raised is not None and raised.type == "call":
             raised = raised.child_by_field_name("function")
         if raised is not None and raised.type in ("identifier", "attribute"):

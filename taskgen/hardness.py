@@ -20,7 +20,9 @@ from taskgen.statement import HINTS_HEADING
 
 def hardness_of(task: Task) -> float:
     """On the scale of logits: a policy of that skill solves the task half of the time."""
-    lines = sum(line.is_added and bool(line.value.strip()) for file in PatchSet(task.row["patch"]) for h in file for line in h)
+    lines = sum(
+        line.is_added and bool(line.value.strip()) for file in PatchSet(task.row["patch"]) for h in file for line in h
+    )
     hints = f"\n{HINTS_HEADING}\n" in str(task.row["problem_statement"])
     size = math.log2(max(1, lines)) + math.log2(max(1, len(task.row["deleted"])))
     return size + (not any(_docstrings(task))) - hints

@@ -15,17 +15,18 @@ from taskgen.types import Candidate, Recipe
 HINTS_HEADING = "## Hints"
 #: Put behind the template of a recipe that gives hints.
 _HINTS = (
-    "\n\n"
-    + HINTS_HEADING
-    + """
+    f"""
 
-What the removed code was like:
+{HINTS_HEADING}
 
+"""
+    + r"""What the removed code was like:
+
+{% macro listed(names) %}{% for name in names %}`{{ name }}`{{ ", " if not loop.last }}{% endfor %}{% endmacro -%}
 {% for hint in hints -%}
 - `{{ hint.qualified_name }}`: {{ hint.n_lines }} line{{ "" if hint.n_lines == 1 else "s" }}
-{%- if hint.calls %}; it calls {% for name in hint.calls %}`{{ name }}`{{ ", " if not loop.last }}{% endfor %}{% endif %}
-{%- if hint.raises %}; it raises {% for name in hint.raises %}`{{ name }}`{{ ", " if not loop.last }}{% endfor %}\
-{% endif %}
+{%- if hint.calls %}; it calls {{ listed(hint.calls) }}{% endif %}
+{%- if hint.raises %}; it raises {{ listed(hint.raises) }}{% endif %}
 {% endfor %}
 """
 )

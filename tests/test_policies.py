@@ -191,7 +191,7 @@ def test_policies_by_name(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text("kind: scripted\nsolves: 0.25\nsampling:\n  max_tokens: 9\n")
     names = ["null", "gold", "openai:org/model@http://127.0.0.1:8000/v1", str(file)]
-    chosen = [choose(name, tmp_path, lambda prompt: "") for name in names]
+    chosen = [choose(name, tmp_path, lambda prompt: "", lambda prompt: 0.0) for name in names]
     assert [found.policy.name for found in chosen] == ["null", "gold", "org/model", "scripted"]
     assert chosen[-1].sampling.max_tokens == 9
     for found in chosen:
@@ -209,7 +209,7 @@ def test_policies_by_name(tmp_path: Path) -> None:
 )
 def test_policies_that_do_not_exist(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        choose(text, tmp_path, lambda prompt: "")
+        choose(text, tmp_path, lambda prompt: "", lambda prompt: 0.0)
 
 
 @pytest.mark.parametrize(
@@ -224,4 +224,4 @@ def test_policies_that_do_not_exist(text: str, message: str, tmp_path: Path) -> 
 def test_mistakes_in_a_file_are_said_with_their_line(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(content)
     with pytest.raises(ConfigError, match=message):
-        choose(str(tmp_path / "p.yaml"), tmp_path, lambda prompt: "")
+        choose(str(tmp_path / "p.yaml"), tmp_path, lambda prompt: "", lambda prompt: 0.0)
