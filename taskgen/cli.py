@@ -30,12 +30,13 @@ from taskgen.commands import show as show_command
 from taskgen.commands import train as train_command
 from taskgen.commands.attack import attack_tasks
 from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
-from taskgen.commands.build import RepoSummary, Settings
+from taskgen.commands.build import Settings
 from taskgen.commands.build import build as build_command
 from taskgen.commands.calibrate import Options, Status
 from taskgen.commands.calibrate import calibrate as calibrate_command
 from taskgen.commands.steered import MAX_SAMPLES as MAX_BUILD_SAMPLES
 from taskgen.commands.steered import Target
+from taskgen.commands.summary import RepoSummary
 from taskgen.config import find_data, load_recipes, load_repos
 from taskgen.console import (
     BuildProgress,

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -34,14 +34,17 @@ _KEEPS_STUBS = ("function", "method-group", "feature")
 _GROWS = ("method-group",)
 #: The grid: (half, slope), before anything is measured half is about 3 (8 lines) give or take 3.
 _PRIOR = NormalDist(3.0, 3.0)
-_HALVES = tuple(i / 4 for i in range(-24, 57))
+_HALVES = tuple(i / 2 for i in range(-12, 29))
 _SLOPES = (0.5, 1.0, 2.0)
-#: ``own`` at the middles of nine parts of equal chance.
-_OWN = tuple(NormalDist().inv_cdf((i + 0.5) / 9) for i in range(9))
-#: Chances of lying in the band that differ by less than this count as the same; then quality decides.
-_STEP = 0.05
+#: ``own`` at the middles of seven parts of equal chance.
+_OWN = tuple(NormalDist().inv_cdf((i + 0.5) / 7) for i in range(7))
+#: Logarithms of chances of lying in the band that differ by less than this count as the same; then quality decides.
+_STEP = 0.1
+#: What a chance counts for where a knob other than size is turned: that must be worth it.
+HINTS_WORTH, NO_DOCSTRING_WORTH = 0.8, 0.95
 #: With a chance below this of lying in the band, nothing is tried.
 HOPELESS = 0.04
+What = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,17 +196,32 @@ def _logistic(x: float) -> float:
 # --- Choice -------------------------------------------------------------------------------------------
 
 
-def ranked(candidates: Iterable[Candidate], belief: Belief, design: Design) -> list[Candidate]:
-    """The candidates that may lie in the band, likeliest first; where that is the same, with fewer knobs turned and
-    the more promising first."""
-    chances: dict[Setting, float] = {}
+def what_goes(candidate: Candidate) -> What:
+    """The definitions that a candidate deletes; the same in all settings of the other knobs."""
+    return frozenset((d.definition.path, d.definition.qualified_name) for d in candidate.deletion.deleted)
+
+
+def ranked(
+    candidates: Iterable[Candidate], belief: Belief, design: Design, attempted: Collection[What] = ()
+) -> list[Candidate]:
+    """The candidates that may lie in the band, likeliest first; where that is the same, what was not attempted with
+    other knobs (``attempted``: what was), then the more promising first. Hints, and a docstring that goes, must make it
+    likelier by some more."""
+    chances: dict[float, float] = {}
     keyed = []
     for candidate in candidates:
         setting = setting_of(candidate)
-        if setting not in chances:
-            chances[setting] = belief.in_band(setting.demand, design)
-        if chances[setting] >= HOPELESS:
-            turned = (not setting.keep_docstring) + setting.hints
-            rank = -round(chances[setting] / _STEP), turned, -candidate.score, candidate.instance_id
+        demand = round(setting.demand, 1)
+        if demand not in chances:
+            chances[demand] = belief.in_band(demand, design)
+        if chances[demand] >= HOPELESS:
+            worth = chances[demand] * (HINTS_WORTH if setting.hints else 1.0)
+            worth *= 1.0 if setting.keep_docstring else NO_DOCSTRING_WORTH
+            rank = (
+                -round(math.log(worth) / _STEP),
+                what_goes(candidate) in attempted,
+                -candidate.score,
+                candidate.instance_id,
+            )
             keyed.append((rank, candidate))
     return [candidate for _, candidate in sorted(keyed, key=lambda pair: pair[0])]

@@ -15,17 +15,18 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from taskgen import __version__, candidates, steering, taskset
 from taskgen.atomic import disk_faults
 from taskgen.commands.calibrate import Options
-from taskgen.commands.steered import ROLLOUTS, STAGE, OneAtATime, Steered, Target, described, pool_of, staging
+from taskgen.commands.steered import ATTEMPTS, ROLLOUTS, STAGE, OneAtATime, OnStage, Steered, Target, pool_of, staging
+from taskgen.commands.summary import Progress, RepoSummary
 from taskgen.errors import ConfigError, PolicyFault, PrerequisiteError, StoreError, TaskgenError
 from taskgen.grading.protect import Protector
 from taskgen.guards import Guards
@@ -44,7 +45,6 @@ STOP_S = 10.0
 #: With less than this no result can be trusted: a test may have failed for want of room.
 MIN_FREE_BYTES = 64 << 20
 LITTLE_FREE_BYTES = 4 << 30
-ATTEMPTS = "attempts"
 #: Changes when candidates must be decided anew: there is a check that older verdicts did not make.
 CHECKS_VERSION = 2
 
@@ -83,46 +83,6 @@ class Settings:
     def wanted(self) -> int:
         """How many tasks a repository should have where there is a target."""
         return self.max_tasks if self.max_tasks is not None else sum(recipe.max_tasks for recipe in self.recipes)
-
-
-@dataclass(kw_only=True)
-class RepoSummary:
-    """What came of a repository. ``error`` is set when it was skipped.
-
-    Attributes:
-        not_run: tasks that could not be attempted (policy, sandbox), with the reason; the same command asks again.
-        attempted: with a target, the tasks that were attempted, in order: id, setting of the knobs, passes, n.
-    """
-
-    name: str
-    commit: str = ""
-    error: str = ""
-    proposed: int = 0
-    tried: int = 0
-    accepted: dict[str, int] = field(default_factory=dict)
-    rejected: dict[str, int] = field(default_factory=dict)
-    unpredicted: int = 0
-    not_run: dict[str, str] = field(default_factory=dict)
-    attempted: list[dict[str, Any]] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def n_accepted(self) -> int:
-        return sum(self.accepted.values())
-
-
-class Progress(Protocol):
-    """Told what happens, from several threads."""
-
-    def stage(self, repo: str, stage: str) -> None:
-        """A repository enters a stage."""
-
-    def candidate(self, repo: str, accepted: bool, done: int, planned: int) -> None:
-        """A candidate was decided; ``planned`` is how many this round and the earlier ones have."""
-
-    def finished(self, summary: RepoSummary) -> None:
-        """A repository is done or was skipped."""
 
 
 @dataclass(kw_only=True)
@@ -321,14 +281,13 @@ def _rounds(repository: Repository, pool: list[Candidate], run: _Run, summary: R
                 summary.tried = len(tried)
                 if ok:
                     accepted.append(candidate)
-                    summary.accepted[candidate.recipe] = summary.accepted.get(candidate.recipe, 0) + 1
+                    summary.accept(candidate.recipe)
                 run.progress.candidate(repository.spec.name, ok, len(tried), planned)
 
 
 def _steered_rounds(
-    repository: Repository, pool: list[Candidate], run: _Run, target: Target, summary: RepoSummary,
-    on_stage: Callable[[str], None],
-) -> None:  # fmt: skip
+    repository: Repository, pool: list[Candidate], run: _Run, target: Target, summary: RepoSummary, on_stage: OnStage
+) -> None:
     """As ``_rounds``, but what is tried next depends on what the policy solved."""
     assert run.rollouts is not None
     options = Options(
@@ -336,34 +295,13 @@ def _steered_rounds(
         seed=run.settings.seed, stopper=run.stopper,
     )  # fmt: skip
     steered = Steered(target, pool, out=run.out, state=run.state, file=run.rollouts, options=options)
-    tried: dict[str, bool] = {}
-    accepted: list[Candidate] = []
     gate = LeakGate(repository=repository, pool=pool, cache=run.cache / "audits", jobs=run.workers)
     with _benches(repository, run) as benches:
-        while batch := steered.next_batch(accepted, tried, run.settings.wanted - len(accepted)):
-            on_stage("validation")
-            run.progress.stage(repository.spec.name, described(batch))
-            planned = len(tried) + len(batch)
-            decisions = _decide_all(batch, repository, run, benches, gate, summary)
-            sound = [candidate for candidate, ok in decisions if ok]
-            on_stage(ATTEMPTS)
-            settled = {s.candidate.instance_id: s for s in steered.settle(sound)}
-            for candidate in batch:
-                found = settled.get(candidate.instance_id)
-                ok = tried[candidate.instance_id] = found is not None and found.in_band
-                summary.tried = len(tried)
-                if ok:
-                    accepted.append(candidate)
-                    summary.accepted[candidate.recipe] = summary.accepted.get(candidate.recipe, 0) + 1
-                elif found is not None and found.record is not None:
-                    reason = f"{STAGE}: {found.record['reason']}"
-                    summary.rejected[reason] = summary.rejected.get(reason, 0) + 1
-                run.progress.candidate(repository.spec.name, ok, len(tried), planned)
-            summary.attempted += [s.record for s in settled.values() if s.record is not None]
-    summary.not_run = steered.faults
-    if (short := run.settings.wanted - len(accepted)) > 0:
-        why = "no other candidate is likely to lie in the band" if len(tried) < len(pool) else "all were tried"
-        summary.notes += (f"{short} of {run.settings.wanted} tasks in the band are missing: {why}",)
+
+        def sound(batch: Sequence[Candidate]) -> list[Candidate]:
+            return [c for c, ok in _decide_all(batch, repository, run, benches, gate, summary) if ok]
+
+        steered.run(run.settings.wanted, sound, summary, run.progress, on_stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,8 +362,7 @@ def _decide_all(
         for candidate, verdict in zip(batch, threads.map(decide, batch), strict=True):
             summary.unpredicted += verdict.get("unpredicted", 0)
             if not verdict["accepted"]:
-                reason = f"{verdict['stage']}: {verdict['reason']}"
-                summary.rejected[reason] = summary.rejected.get(reason, 0) + 1
+                summary.reject(verdict["stage"], verdict["reason"])
             yield candidate, verdict["accepted"]
 
 

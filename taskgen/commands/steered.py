@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from taskgen import candidates, steering, taskset
 from taskgen.atomic import disk_faults
 from taskgen.commands.calibrate import Attempts, Calibrated, Options, Status, difficulty_of
+from taskgen.commands.summary import Progress, RepoSummary
 from taskgen.difficulty import Band, Design
 from taskgen.policies.policy import Form, Policy, Prompt, Sampled, Sampling
 from taskgen.rollout import cannot_attempt, run_key
@@ -30,8 +31,12 @@ ROLLOUTS = "rollouts.jsonl"
 MAX_SAMPLES = 16
 #: Candidates between two looks at what was measured. Fixed: what is tried must not depend on the number of cores.
 ROUND = 4
-STAGE = "band"
+ATTEMPTS, STAGE = "attempts", "band"
 _REASONS = {Band.TOO_HARD: "too hard for the policy", Band.TOO_EASY: "too easy for the policy"}
+
+
+Sound = Callable[[Sequence[Candidate]], list[Candidate]]
+OnStage = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +107,6 @@ class Steered:
 
     Attributes:
         measured: what was measured, in order.
-        faults: tasks that could not be attempted for reasons which are not theirs -> why.
     """
 
     def __init__(
@@ -111,14 +115,48 @@ class Steered:
     ) -> None:  # fmt: skip
         self._target, self._pool, self._out, self._state = target, pool, out, state
         self._attempts = Attempts(target.policy, file, options, lambda text: None)
+        self._unsound: set[steering.What] = set()
         self.measured: list[Measured] = []
-        self.faults: dict[str, str] = {}
 
-    def next_batch(self, accepted: Sequence[Candidate], tried: Iterable[str], missing: int) -> list[Candidate]:
+    def run(self, wanted: int, sound: Sound, summary: RepoSummary, progress: Progress, on_stage: OnStage) -> None:
+        """Try candidates in rounds until ``wanted`` tasks are in the band, or no other is likely to be.
+
+        Args:
+            sound: those of a batch that make fair tasks; they stand in ``staging`` then.
+
+        Raises as ``settle``.
+        """
+        tried: set[str] = set()
+        accepted: list[Candidate] = []
+        while batch := self._next_batch(accepted, tried, wanted - len(accepted)):
+            on_stage("validation")
+            progress.stage(summary.name, described(batch))
+            kept, planned = sound(batch), len(tried) + len(batch)
+            self._unsound |= {steering.what_goes(c) for c in batch if c not in kept}
+            on_stage(ATTEMPTS)
+            settled = {s.candidate.instance_id: s for s in self.settle(kept)}
+            for candidate in batch:
+                found = settled.get(candidate.instance_id)
+                tried.add(candidate.instance_id)
+                summary.tried = len(tried)
+                if found is not None and found.in_band:
+                    accepted.append(candidate)
+                    summary.accept(candidate.recipe)
+                elif found is not None and found.record is not None:
+                    summary.reject(STAGE, found.record["reason"])
+                progress.candidate(summary.name, found is not None and found.in_band, len(tried), planned)
+            summary.attempted += [s.record for s in settled.values() if s.record is not None]
+            summary.not_run |= {s.candidate.instance_id: s.fault for s in settled.values() if s.record is None}
+        if (missing := wanted - len(accepted)) > 0:
+            why = "what is left overlaps with the others, is not fair, or is not likely to be in the band"
+            summary.notes += (f"{missing} of {wanted} tasks in the band are missing: {why}",)
+
+    def _next_batch(self, accepted: Sequence[Candidate], tried: set[str], missing: int) -> list[Candidate]:
         """The candidates to try next; none if enough are there, or if no other is likely to lie in the band."""
-        done = set(tried)
-        left = [c for c in self._pool if c.instance_id not in done]
-        order = steering.ranked(left, steering.learn(self.measured), self._target.design)
+        # What makes no fair task makes none with another docstring or statement.
+        left = [c for c in self._pool if c.instance_id not in tried and steering.what_goes(c) not in self._unsound]
+        attempted = {steering.what_goes(c) for c in self._pool if c.instance_id in tried}
+        order = steering.ranked(left, steering.learn(self.measured), self._target.design, attempted)
         return candidates.disjoint(order, accepted, min(ROUND, missing))
 
     def settle(self, sound: Sequence[Candidate]) -> list[Settled]:
@@ -143,8 +181,6 @@ class Steered:
                 if record["n"]:
                     setting = steering.setting_of(candidate)
                     self.measured.append(Measured(setting=setting, n=record["n"], passes=record["passes"]))
-            else:
-                self.faults[candidate.instance_id] = fault
             settled.append(Settled(candidate, record, fault))
         return settled
 
