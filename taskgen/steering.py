@@ -205,8 +205,8 @@ def ranked(
     candidates: Iterable[Candidate], belief: Belief, design: Design, attempted: Collection[What] = ()
 ) -> list[Candidate]:
     """The candidates that may lie in the band, likeliest first; where that is the same, what was not attempted with
-    other knobs (``attempted``: what was), then the more promising first. Hints, and a docstring that goes, must make it
-    likelier by some more."""
+    other knobs (``attempted``: what was), then with fewer knobs turned, then the more promising first. Hints, and a
+    docstring that goes, must make it likelier by some more."""
     chances: dict[float, float] = {}
     keyed = []
     for candidate in candidates:
@@ -217,11 +217,7 @@ def ranked(
         if chances[demand] >= HOPELESS:
             worth = chances[demand] * (HINTS_WORTH if setting.hints else 1.0)
             worth *= 1.0 if setting.keep_docstring else NO_DOCSTRING_WORTH
-            rank = (
-                -round(math.log(worth) / _STEP),
-                what_goes(candidate) in attempted,
-                -candidate.score,
-                candidate.instance_id,
-            )
-            keyed.append((rank, candidate))
+            likely, again = -round(math.log(worth) / _STEP), what_goes(candidate) in attempted
+            turned = setting.hints + (not setting.keep_docstring)
+            keyed.append(((likely, again, turned, -candidate.score, candidate.instance_id), candidate))
     return [candidate for _, candidate in sorted(keyed, key=lambda pair: pair[0])]
