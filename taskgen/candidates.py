@@ -17,12 +17,14 @@ MAX_OVERLAP = 0.5
 MIN_DOCUMENTED = 0.34
 
 
-def instance_id(spec: RepoSpec, base_commit: str, recipe: str, deletion: Deletion) -> str:
-    """``<repo-slug>__<recipe>-<10 hex digits>``: the same input gives the same id on any machine."""
+def instance_id(spec: RepoSpec, base_commit: str, recipe: str, deletion: Deletion, *, hints: bool = False) -> str:
+    """``<repo-slug>__<recipe>-<10 hex digits>``: the same input gives the same id on any machine. With hints in its
+    statement a task is another task."""
     files = [
         [path, hashlib.sha256(data).hexdigest() if data is not None else None] for path, data in deletion.files.items()
     ]
-    digest = hashlib.sha256(json.dumps([spec.name, base_commit, sorted(files)]).encode()).hexdigest()
+    parts = [spec.name, base_commit, sorted(files), *(["hints"] if hints else [])]
+    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return f"{spec.slug}__{recipe}-{digest[:10]}"
 
 
@@ -33,7 +35,7 @@ def propose(survey: Survey, recipes: Sequence[Recipe], spec: RepoSpec, base_comm
         for proposal in OPERATORS[recipe.operator].propose(survey, recipe):
             if not within_bounds(survey, proposal, recipe):
                 continue
-            name = instance_id(spec, base_commit, recipe.name, proposal.deletion)
+            name = instance_id(spec, base_commit, recipe.name, proposal.deletion, hints=recipe.hints)
             found.setdefault(name, _candidate(survey, proposal, recipe, name))
     return sorted(found.values(), key=lambda c: (-c.score, c.instance_id))
 
@@ -47,6 +49,8 @@ def _candidate(survey: Survey, proposal: Proposal, recipe: Recipe, name: str) ->
         covering=ids(survey.covering(proposal.deletion)),
         predicted=ids(survey.predicted(proposal.deletion)),
         score=round(proposal.score, 6),
+        keep_docstring=recipe.keep_docstring,
+        hints=recipe.hints,
     )
 
 
@@ -107,6 +111,20 @@ def next_batch(
                     break
         if len(batch) == before:
             return batch
+
+
+def disjoint(ranked: Iterable[Candidate], accepted: Iterable[Candidate], n: int) -> list[Candidate]:
+    """The first ``n`` candidates, less those that overlap with an accepted one or with one that comes before."""
+    taken = [_lines(c) for c in accepted]
+    found: list[Candidate] = []
+    for candidate in ranked:
+        if len(found) == n:
+            break
+        lines = _lines(candidate)
+        if all(not _overlap(lines, other) for other in taken):
+            found.append(candidate)
+            taken.append(lines)
+    return found
 
 
 def _lines(candidate: Candidate) -> frozenset[tuple[str, int]]:

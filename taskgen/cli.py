@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -21,7 +21,7 @@ from typing import Annotated, Any, NoReturn
 import platformdirs
 import typer
 
-from taskgen import __version__, fill, taskset
+from taskgen import __version__, fill, hardness, taskset
 from taskgen.atomic import disk_faults
 from taskgen.commands import audit as audit_command
 from taskgen.commands import doctor as doctor_command
@@ -30,10 +30,13 @@ from taskgen.commands import show as show_command
 from taskgen.commands import train as train_command
 from taskgen.commands.attack import attack_tasks
 from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
-from taskgen.commands.build import RepoSummary, Settings
+from taskgen.commands.build import Settings
 from taskgen.commands.build import build as build_command
 from taskgen.commands.calibrate import Options, Status
 from taskgen.commands.calibrate import calibrate as calibrate_command
+from taskgen.commands.steered import MAX_SAMPLES as MAX_BUILD_SAMPLES
+from taskgen.commands.steered import Target
+from taskgen.commands.summary import RepoSummary
 from taskgen.commands.train import Options as TrainOptions
 from taskgen.config import find_data, load_recipes, load_repos
 from taskgen.console import (
@@ -56,7 +59,7 @@ from taskgen.grading.grade import grade_tree
 from taskgen.leaks.sarif import to_sarif
 from taskgen.leaks.targets import TargetKind, kind_of
 from taskgen.monitor.judge import load_judge
-from taskgen.policies.select import USAGE, choose
+from taskgen.policies.select import USAGE, Chosen, choose
 from taskgen.rollout import loaded
 from taskgen.rollout_file import open_rollouts
 from taskgen.sandboxes.select import select
@@ -131,6 +134,12 @@ def build(
             help="How many of a candidate's three runs are of the whole suite; the others are of the tests it touches.",
         ),
     ] = 3,
+    policy: Annotated[
+        str | None, typer.Option(help=f"Keep only tasks in a band for this policy, and aim at it: {USAGE}.")
+    ] = None,
+    band: Annotated[
+        str | None, typer.Option(help=f"With --policy: LOW:HIGH, the wanted chances of a pass (default {BAND}).")
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Sandboxes at one time.")] = os.cpu_count() or 1,
     sandbox: SandboxOption = SandboxKind.AUTO,
     as_json: JsonOption = False,
@@ -139,6 +148,9 @@ def build(
 
     Example: taskgen build repos.yaml --out data/tasks --only inflection
     """
+    if band is not None and policy is None:
+        raise typer.BadParameter("needs --policy, whose chances of a pass are meant", param_hint="--band")
+    design = _design(band or BAND, MAX_BUILD_SAMPLES)
     specs = _chosen(load_repos(repos or find_data("repos.yaml")), only or [])
     settings = Settings(
         recipes=load_recipes(recipes or find_data("recipes"), recipe or []),
@@ -147,12 +159,30 @@ def build(
         max_tasks=max_tasks,
     )
     cache, stopper = cache_folder(), Stopper()
-    provider = select(sandbox.value, cache)
-    with BuildProgress(len(specs)) as progress:
-        summaries = build_command(
-            specs, settings, provider=provider, cache=cache, out=to, jobs=jobs, progress=progress, stopper=stopper
-        )
+    chosen = _policy(policy, cache) if policy is not None else None
+    try:
+        if chosen is not None:
+            target = Target(policy=chosen.policy, sampling=chosen.sampling, design=design)
+            settings = replace(settings, target=target)
+        provider = select(sandbox.value, cache)
+        with BuildProgress(len(specs)) as progress:
+            summaries = build_command(
+                specs, settings, provider=provider, cache=cache, out=to, jobs=jobs, progress=progress, stopper=stopper
+            )
+    finally:
+        if chosen is not None:
+            chosen.policy.close()
     _report_build(summaries, to, as_json)
+
+
+def _policy(text: str, cache: Path) -> Chosen:
+    """The policy that an option names."""
+    return choose(
+        text,
+        cache,
+        body_of=lambda prompt: fill.gold_body(loaded(prompt.folder)),
+        hardness_of=lambda prompt: hardness.hardness_of(loaded(prompt.folder)),
+    )
 
 
 def _chosen(specs: tuple[RepoSpec, ...], only: list[str]) -> list[RepoSpec]:
@@ -171,7 +201,11 @@ def _report_build(summaries: list[RepoSummary], to: Path, as_json: bool) -> None
     else:
         out.print(summary_table(summaries))
         out.print(f"{accepted} tasks in {to} ({len(skipped)} of {len(summaries)} repositories skipped)")
-    if skipped:
+    not_run = {name: why for s in summaries for name, why in s.not_run.items()}
+    if not_run:
+        name, why = next(iter(not_run.items()))
+        _tell(f"{len(not_run)} tasks could not be attempted ({name}: {why}); the same command tries them again")
+    if skipped or not_run:
         raise typer.Exit(EXIT_ERROR)
     if not accepted:
         raise typer.Exit(EXIT_GATE)
@@ -356,7 +390,7 @@ def calibrate(
     folders = taskset.find_tasks(tasks)
     path = rollouts or _beside(folders[0]) / "rollouts.jsonl"
     with open_rollouts(path) as file:
-        chosen = choose(policy, cache, lambda prompt: fill.gold_body(loaded(prompt.folder)))
+        chosen = _policy(policy, cache)
         try:
             options = Options(
                 design=design, sampling=chosen.sampling, provider=select(sandbox.value, cache), cache=cache,

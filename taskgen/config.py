@@ -154,6 +154,7 @@ class _RecipeModel(_Model):
     keep_docstring: bool = True
     default: bool = True
     template: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*\.md\.j2$")] | None = None
+    hints: bool = False
 
 
 # --- Records -------------------------------------------------------------------------------------
@@ -281,6 +282,7 @@ def _recipe(path: Path, raw: bytes, model: _RecipeModel) -> Recipe:
         max_candidates=model.max_candidates,
         keep_signature=model.keep_signature,
         keep_docstring=model.keep_docstring,
+        hints=model.hints,
         sha256=hashlib.sha256(raw + b"\0" + template).hexdigest(),
         template=template.decode("utf-8"),
     )

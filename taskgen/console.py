@@ -15,9 +15,9 @@ from rich.table import Column, Table
 
 from taskgen.commands.attack import AttackReport, Attempt
 from taskgen.commands.audit import Report
-from taskgen.commands.build import RepoSummary
 from taskgen.commands.calibrate import Calibrated, Calibration, Status
 from taskgen.commands.monitor import MonitorReport
+from taskgen.commands.summary import RepoSummary
 from taskgen.commands.train import Trained
 from taskgen.difficulty import Band
 from taskgen.monitor.rules import RULES, Severity

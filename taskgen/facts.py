@@ -19,6 +19,7 @@ from taskgen.types import Definition, Deleted, Deletion, Removal
 
 MAX_CALL_SITES = 5
 MAX_MENTIONS = 3
+MAX_HINTED_NAMES = 12
 MAX_PARAGRAPH_LINES = 14
 _EXPECTS = {"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns", "assertWarnsRegex"}
 
@@ -65,6 +66,16 @@ class Mention:
 
     path: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """How the deleted code of a piece was done: its length, and in alphabetical order what it called and raised."""
+
+    qualified_name: str
+    n_lines: int
+    calls: tuple[str, ...]
+    raises: tuple[str, ...]
 
 
 def names_in_tests(files: Mapping[str, PythonFile], tests: Iterable[str]) -> frozenset[str]:
@@ -188,6 +199,50 @@ def outline(file: PythonFile, definition: Definition, used: frozenset[str], inde
     if definition.kind != "class" or not (definition.docstring or shown):
         lines.append(f"{inner}...")
     return "\n".join(lines)
+
+
+def hints(project: PythonProject, deletion: Deletion, described: Iterable[Piece]) -> list[Hint]:
+    """What helps to write the pieces again. Names that are gone and not described are left out: nobody has them."""
+    shown = list(described)
+    known = {piece.qualified_name.rpartition(".")[2] for piece in shown}
+    gone = {d.definition.name for d in deletion.deleted} - known
+    found = []
+    for piece in shown:
+        file = project.sources[piece.path]
+        definition = project.definitions[piece.path, piece.qualified_name]
+        node = file.nodes[piece.qualified_name]
+        calls, raises = _called(file, node), _raised(file, node)
+        found.append(
+            Hint(
+                qualified_name=piece.qualified_name,
+                n_lines=definition.body_lines,
+                calls=tuple(sorted(calls - raises - gone)[:MAX_HINTED_NAMES]),
+                raises=tuple(sorted(raises - gone)[:MAX_HINTED_NAMES]),
+            )
+        )
+    return found
+
+
+def _called(file: PythonFile, node: Node) -> set[str]:
+    functions = [n.child_by_field_name("function") for n in syntax.walk(node) if n.type == "call"]
+    return {_last_name(file, n) for n in functions if n is not None and n.type in ("identifier", "attribute")}
+
+
+def _raised(file: PythonFile, node: Node) -> set[str]:
+    found = set()
+    for statement in syntax.walk(node):
+        raised = (
+            statement.named_children[0] if statement.type == "raise_statement" and statement.named_children else None
+        )
+        if raised is not None and raised.type == "call":
+            raised = raised.child_by_field_name("function")
+        if raised is not None and raised.type in ("identifier", "attribute"):
+            found.add(_last_name(file, raised))
+    return found
+
+
+def _last_name(file: PythonFile, node: Node) -> str:
+    return file.parsed.text(node).rpartition(".")[2].strip()
 
 
 # -- wiring and names --------------------------------------------------------------------------------

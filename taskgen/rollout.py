@@ -103,12 +103,13 @@ class Collector:
 
     def __init__(
         self, policy: Policy, sampling: Sampling, *, seed: int, provider: SandboxProvider, cache: Path,
-        file: RolloutFile, jobs: int, on_rollout: OnRollout,
+        file: RolloutFile, jobs: int, on_rollout: OnRollout, stopper: Stopper | None = None,
     ) -> None:  # fmt: skip
+        """``stopper``: that of the run which these attempts are part of; their own, if they are all of it."""
         self.policy, self.sampling, self.file = policy, sampling, file
         self.run = run_key(policy, sampling, seed)
         self._seed, self._jobs, self._on_rollout = seed, jobs, on_rollout
-        self._stopper = Stopper()
+        self._stopper = stopper or Stopper()
         self._grader = Grader(StoppableProvider(provider, self._stopper), cache, file.grades)
         self._unanswered = 0
 

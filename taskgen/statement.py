@@ -12,6 +12,25 @@ from taskgen.errors import ConfigError
 from taskgen.languages.python_project import PythonProject
 from taskgen.types import Candidate, Recipe
 
+HINTS_HEADING = "## Hints"
+#: Put behind the template of a recipe that gives hints.
+_HINTS = (
+    f"""
+
+{HINTS_HEADING}
+
+"""
+    + r"""What the removed code was like:
+
+{% macro listed(names) %}{% for name in names %}`{{ name }}`{{ ", " if not loop.last }}{% endfor %}{% endmacro -%}
+{% for hint in hints -%}
+- `{{ hint.qualified_name }}`: {{ hint.n_lines }} line{{ "" if hint.n_lines == 1 else "s" }}
+{%- if hint.calls %}; it calls {{ listed(hint.calls) }}{% endif %}
+{%- if hint.raises %}; it raises {{ listed(hint.raises) }}{% endif %}
+{% endfor %}
+"""
+)
+
 
 def write(
     candidate: Candidate,
@@ -45,7 +64,7 @@ def write(
     try:
         text = (
             jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
-            .from_string(recipe.template)
+            .from_string(recipe.template + (_HINTS if recipe.hints else ""))
             .render(
                 repo=repo,
                 title=main.qualified_name,
@@ -57,6 +76,7 @@ def write(
                 symbols=facts.symbols(project, deletion, tests, used),
                 call_sites=facts.call_sites(project, deletion),
                 mentions=facts.mentions(documents, deletion.deleted),
+                hints=facts.hints(project, deletion, items),
                 n_tests=len(tests),
                 n_passing=n_passing,
             )

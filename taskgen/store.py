@@ -77,7 +77,8 @@ class RunState:
         if known is None:
             self.put("settings", "all", wanted)
         elif known != json.loads(json.dumps(wanted)):
-            different = sorted(k for k in wanted if known.get(k) != json.loads(json.dumps(wanted[k])))
+            now = json.loads(json.dumps(wanted))
+            different = sorted(k for k in {*wanted, *known} if known.get(k) != now.get(k))
             self._db.close()
             raise StoreError(
                 f"{out} was made with other settings ({', '.join(different)})",

@@ -319,6 +319,7 @@ class Candidate:
         covering: passing tests that ran the deleted lines.
         predicted: tests that the deletion is expected to break.
         score: the higher, the sooner it is tried.
+        keep_docstring, hints: as its recipe had them when it was proposed.
     """
 
     instance_id: str
@@ -327,6 +328,8 @@ class Candidate:
     covering: frozenset[str]
     predicted: frozenset[str]
     score: float
+    keep_docstring: bool = True
+    hints: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -470,6 +473,7 @@ class Recipe:
     Attributes:
         max_tasks, max_candidates: limits per repository.
         keep_signature, keep_docstring: whether a stub with the signature (the docstring) is left behind.
+        hints: whether the statement says what the deleted code called and raised, and how long it was.
         sha256: digest of the YAML file and the template together.
         template: Jinja2 text of the problem statement.
     """
@@ -484,6 +488,7 @@ class Recipe:
     keep_docstring: bool
     sha256: str
     template: str
+    hints: bool = False
 
 
 # --- Rollouts ------------------------------------------------------------------------------------

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
 
 from taskgen.errors import ConfigError, PolicyFault, PrerequisiteError
-from taskgen.policies.controls import GoldPolicy, NullPolicy, ScriptedPolicy
+from taskgen.policies.controls import GoldPolicy, NullPolicy, ScriptedPolicy, Strength
 from taskgen.policies.endpoint import EndpointConfig, EndpointPolicy
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
 from taskgen.policies.select import choose
@@ -184,6 +187,30 @@ def test_a_scripted_policy_is_as_strong_as_it_says() -> None:
     assert "0.3" in policy.version and "0.9" in policy.version
 
 
+def test_a_scripted_policy_of_some_strength_meets_each_task_s_hardness(tmp_path: Path) -> None:
+    strength = Strength(skill=3.0, hardness_of=lambda prompt: 3.0 + math.log(3), spread=0.0)
+    policy = ScriptedPolicy(solves=1.0, body_of=lambda prompt: "    return 1\n", strength=strength)
+    texts = [sample.text for sample in one(policy, 4000) if isinstance(sample, Completion)]
+    assert texts.count("\n    return 1\n") / 4000 == pytest.approx(0.25, abs=0.03)
+    assert policy.version == "strength 3,spread 0"
+    # A part of its own by instance id: the same each time, and another for another task.
+    spread = replace(strength, spread=2.0)
+    prompts = [replace(prompt_in(tmp_path), instance_id=f"t{i}") for i in range(400)]
+    logits = [math.log(p / (1 - p)) + math.log(3) for p in map(spread.chance, prompts)]
+    assert [spread.chance(prompt) for prompt in prompts[:9]] == [spread.chance(prompt) for prompt in prompts[:9]]
+    assert (fmean(logits), stdev(logits)) == (pytest.approx(0.0, abs=0.3), pytest.approx(2.0, abs=0.3))
+
+
+def test_a_scripted_policy_of_whole_patches_gives_the_gold_patch_or_nothing(tmp_path: Path) -> None:
+    (tmp_path / "gold.patch").write_text("the patch")
+    (tmp_path / "p.yaml").write_text("kind: scripted\nstrength: 0.5\nspread: 0.0\nwhole: true\n")
+    policy = choose(str(tmp_path / "p.yaml"), tmp_path, lambda prompt: "", lambda prompt: 0.5).policy
+    (found,) = policy.complete([prompt_in(tmp_path)], [list(range(100))], SAMPLING)
+    samples = [sample for sample in found if isinstance(sample, Completion)]
+    assert {(s.text, s.form) for s in samples} == {("the patch", Form.PATCH), ("", Form.PATCH)}
+    assert policy.version == "strength 0.5,spread 0,patch"
+
+
 # --- --policy ------------------------------------------------------------------------------------------------
 
 
@@ -191,7 +218,7 @@ def test_policies_by_name(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text("kind: scripted\nsolves: 0.25\nsampling:\n  max_tokens: 9\n")
     names = ["null", "gold", "openai:org/model@http://127.0.0.1:8000/v1", str(file)]
-    chosen = [choose(name, tmp_path, lambda prompt: "") for name in names]
+    chosen = [choose(name, tmp_path, lambda prompt: "", lambda prompt: 0.0) for name in names]
     assert [found.policy.name for found in chosen] == ["null", "gold", "org/model", "scripted"]
     assert chosen[-1].sampling.max_tokens == 9
     for found in chosen:
@@ -209,7 +236,7 @@ def test_policies_by_name(tmp_path: Path) -> None:
 )
 def test_policies_that_do_not_exist(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        choose(text, tmp_path, lambda prompt: "")
+        choose(text, tmp_path, lambda prompt: "", lambda prompt: 0.0)
 
 
 @pytest.mark.parametrize(
@@ -224,4 +251,4 @@ def test_policies_that_do_not_exist(text: str, message: str, tmp_path: Path) -> 
 def test_mistakes_in_a_file_are_said_with_their_line(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(content)
     with pytest.raises(ConfigError, match=message):
-        choose(str(tmp_path / "p.yaml"), tmp_path, lambda prompt: "")
+        choose(str(tmp_path / "p.yaml"), tmp_path, lambda prompt: "", lambda prompt: 0.0)

@@ -153,9 +153,10 @@ def candidate_of(survey: Survey, name: str) -> Candidate:
 
 
 def write(
-    survey: Survey, candidate: Candidate, tests: frozenset[str] | None = None, template: str | None = None
-) -> str | None:
-    recipe = RECIPES[candidate.recipe]
+    survey: Survey, candidate: Candidate, tests: frozenset[str] | None = None, template: str | None = None, *,
+    hints: bool = False,
+) -> str | None:  # fmt: skip
+    recipe = replace(RECIPES[candidate.recipe], hints=hints)
     return statement.write(
         candidate, recipe if template is None else replace(recipe, template=template), survey.project, DOCUMENTS,
         repo="local/coins", fail_to_pass=candidate.covering if tests is None else tests, n_passing=7,
@@ -190,6 +191,23 @@ def test_statements_name_all_and_give_nothing_away(name: str) -> None:
     assert "_secret" not in text
     assert text.endswith("\n")
     assert "\n\n\n" not in text
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_hints_say_what_was_called_and_raised_but_no_code(name: str) -> None:
+    found = survey()
+    candidate = candidate_of(found, name)
+    hinted = write(found, candidate, hints=True) or ""
+    plain, heading, hints = hinted.partition(f"\n{statement.HINTS_HEADING}\n")
+    assert heading and plain == write(found, candidate)
+    for word in NEVER:
+        assert word not in hints
+    assert "_secret" not in hints
+    if name == "method-group":
+        assert "- `Money.__add__`: 3 lines; it calls `Money`; it raises `MoneyError`\n" in hints
+        assert "- `Money.converted`: 2 lines; it calls `Money`, `rate`, `round`\n" in hints
+    if name == "function":
+        assert hints.strip().endswith("- `parse`: 2 lines; it calls `Money`, `float`, `split`")
 
 
 def test_what_is_missing_from_a_statement_is_found() -> None:

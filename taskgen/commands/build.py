@@ -1,7 +1,8 @@
 """``taskgen build``: from repositories to a task set.
 
-For each repository: make it ready, propose candidates, validate them in rounds, pack what is proven. Whatever is
-done is recorded at once, so that the same command goes on where it was stopped.
+For each repository: make it ready, propose candidates, validate them in rounds, pack what is proven; with a target,
+attempt what is packed and keep what lies in its band (``steered``). Whatever is done is recorded at once, so that the
+same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -16,19 +17,23 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from taskgen import __version__, candidates, taskset
+from taskgen import __version__, candidates, steering, taskset
 from taskgen.atomic import disk_faults
-from taskgen.errors import PrerequisiteError, StoreError, TaskgenError
+from taskgen.commands.calibrate import Options
+from taskgen.commands.steered import ATTEMPTS, ROLLOUTS, STAGE, OneAtATime, OnStage, Steered, Target, pool_of, staging
+from taskgen.commands.summary import Progress, RepoSummary
+from taskgen.errors import ConfigError, PolicyFault, PrerequisiteError, StoreError, TaskgenError
 from taskgen.grading.protect import Protector
 from taskgen.guards import Guards
 from taskgen.leaks.gate import LeakGate
 from taskgen.packing import Audited, Packed, pack
 from taskgen.repository import Repository, prepare
+from taskgen.rollout_file import RolloutFile, open_rollouts
 from taskgen.sandbox import SandboxProvider
 from taskgen.stopper import StoppableProvider, Stopper
 from taskgen.store import RunState
@@ -52,9 +57,11 @@ class Settings:
         n_runs: how often the pristine suite and each candidate's tests run.
         full_runs: how many of a candidate's runs are of the whole suite.
         max_tasks: a limit per repository over all recipes, or None.
+        target: the policy for which tasks are made, and the band; None: they are not attempted.
     """
 
     recipes: tuple[Recipe, ...]
+    target: Target | None = None
     seed: int = 0
     n_runs: int = 3
     full_runs: int = 3
@@ -62,46 +69,20 @@ class Settings:
 
     def digest(self) -> dict[str, Any]:
         """The settings as JSON, for the run state and build.json."""
+        target = {} if self.target is None else {"target": self.target.digest(self.seed)}
         return {
             "seed": self.seed,
             "n_runs": self.n_runs,
             "full_runs": self.full_runs,
             "max_tasks": self.max_tasks,
             "recipes": {recipe.name: recipe.sha256 for recipe in self.recipes},
+            **target,
         }
 
-
-@dataclass(kw_only=True)
-class RepoSummary:
-    """What came of a repository. ``error`` is set when it was skipped."""
-
-    name: str
-    commit: str = ""
-    error: str = ""
-    proposed: int = 0
-    tried: int = 0
-    accepted: dict[str, int] = field(default_factory=dict)
-    rejected: dict[str, int] = field(default_factory=dict)
-    unpredicted: int = 0
-    notes: tuple[str, ...] = ()
-    seconds: dict[str, float] = field(default_factory=dict)
-
     @property
-    def n_accepted(self) -> int:
-        return sum(self.accepted.values())
-
-
-class Progress(Protocol):
-    """Told what happens, from several threads."""
-
-    def stage(self, repo: str, stage: str) -> None:
-        """A repository enters a stage."""
-
-    def candidate(self, repo: str, accepted: bool, done: int, planned: int) -> None:
-        """A candidate was decided; ``planned`` is how many this round and the earlier ones have."""
-
-    def finished(self, summary: RepoSummary) -> None:
-        """A repository is done or was skipped."""
+    def wanted(self) -> int:
+        """How many tasks a repository should have where there is a target."""
+        return self.max_tasks if self.max_tasks is not None else sum(recipe.max_tasks for recipe in self.recipes)
 
 
 @dataclass(kw_only=True)
@@ -116,10 +97,29 @@ class _Run:
     progress: Progress
     stopper: Stopper
     workers: int
+    target: Target | None = None
+    rollouts: RolloutFile | None = None
 
     @property
     def recipes(self) -> Mapping[str, Recipe]:
-        return {recipe.name: recipe for recipe in self.settings.recipes}
+        recipes, target = self.settings.recipes, self.target
+        return {recipe.name: recipe for recipe in (recipes if target is None else target.recipes(recipes))}
+
+    def recipe_of(self, candidate: Candidate) -> Recipe:
+        """The recipe that proposed a candidate, as it was then."""
+        recipe = self.recipes[candidate.recipe]
+        return recipe if self.target is None else steering.with_knobs_of(recipe, candidate)
+
+    def has(self, name: str) -> bool:
+        """Whether a task that was accepted is there; one that lies out of the band need not be."""
+        if self.target is None:
+            return (self.out / "tasks" / name / taskset.ROW_FILE).exists()
+        record = self.state.get(STAGE, name)
+        if record is not None and not record["in_band"]:
+            return True
+        # Without a record it is to be attempted, and only those in the run's state are.
+        places = [staging(self.out)] if record is None else [staging(self.out), self.out]
+        return any((place / "tasks" / name / taskset.ROW_FILE).exists() for place in places)
 
 
 def build(
@@ -142,13 +142,19 @@ def build(
         StoreError: ``out`` or the cache cannot be used.
         Interrupted: ``stopper`` was asked to stop.
         PrerequisiteError: something is missing on this machine that every repository needs.
+        PolicyFault: the policy that tasks are made for does not answer.
     """
-    with closing(RunState(out, settings.digest())) as state:
-        taskset.remove_leftovers(out)
+    with ExitStack() as stack:
+        state = stack.enter_context(closing(RunState(out, settings.digest())))
+        for place in (out, staging(out)):
+            taskset.remove_leftovers(place)
         run = _Run(
             provider=StoppableProvider(provider, stopper), cache=cache, out=out, settings=settings,
             state=state, progress=progress, stopper=stopper, workers=max(1, jobs // max(1, len(specs))),
         )  # fmt: skip
+        if (target := settings.target) is not None:
+            run.target = replace(target, policy=OneAtATime(target.policy))
+            run.rollouts = stack.enter_context(open_rollouts(out / ROLLOUTS))
         summaries: dict[str, RepoSummary] = {}
         pool = ThreadPoolExecutor(max_workers=max(1, min(jobs, len(specs))))
         pending = {pool.submit(_repository, spec, run): spec for spec in specs}
@@ -213,14 +219,27 @@ def _repository(spec: RepoSpec, run: _Run) -> RepoSummary:
         )
         summary.commit, summary.notes = repository.checkout.commit, repository.notes
         on_stage("candidates")
-        pool = candidates.propose(repository.survey, run.settings.recipes, spec, repository.checkout.commit)
+
+        def propose(recipes: Sequence[Recipe]) -> list[Candidate]:
+            return candidates.propose(repository.survey, recipes, spec, repository.checkout.commit)
+
+        if run.target is None:
+            pool, note = propose(run.settings.recipes), ""
+        else:
+            pool, note = pool_of(run.target, propose, list(run.recipes.values()))
+        summary.notes += (note,) if note else ()
         summary.proposed = len(pool)
-        on_stage("validation")
-        _rounds(repository, pool, run, summary)
+        if run.target is None:
+            on_stage("validation")
+            _rounds(repository, pool, run, summary)
+        else:
+            _steered_rounds(repository, pool, run, run.target, summary, on_stage)
         on_stage("done")
-    except (StoreError, PrerequisiteError):
+    except (StoreError, PrerequisiteError, PolicyFault):
         raise
     except TaskgenError as error:
+        if stage == ATTEMPTS and isinstance(error, ConfigError):  # the policy's: no repository can go on
+            raise
         run.stopper.check()  # a sandbox that was closed under us is not a fault
         _must_have_room(run, str(error.args[0]))
         summary.error = f"{stage}: {error}"
@@ -262,8 +281,27 @@ def _rounds(repository: Repository, pool: list[Candidate], run: _Run, summary: R
                 summary.tried = len(tried)
                 if ok:
                     accepted.append(candidate)
-                    summary.accepted[candidate.recipe] = summary.accepted.get(candidate.recipe, 0) + 1
+                    summary.accept(candidate.recipe)
                 run.progress.candidate(repository.spec.name, ok, len(tried), planned)
+
+
+def _steered_rounds(
+    repository: Repository, pool: list[Candidate], run: _Run, target: Target, summary: RepoSummary, on_stage: OnStage
+) -> None:
+    """As ``_rounds``, but what is tried next depends on what the policy solved."""
+    assert run.rollouts is not None
+    options = Options(
+        design=target.design, sampling=target.sampling, provider=run.provider, cache=run.cache, jobs=run.workers,
+        seed=run.settings.seed, stopper=run.stopper,
+    )  # fmt: skip
+    steered = Steered(target, pool, out=run.out, state=run.state, file=run.rollouts, options=options)
+    gate = LeakGate(repository=repository, pool=pool, cache=run.cache / "audits", jobs=run.workers)
+    with _benches(repository, run) as benches:
+
+        def sound(batch: Sequence[Candidate]) -> list[Candidate]:
+            return [c for c, ok in _decide_all(batch, repository, run, benches, gate, summary) if ok]
+
+        steered.run(run.settings.wanted, sound, summary, run.progress, on_stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,18 +362,16 @@ def _decide_all(
         for candidate, verdict in zip(batch, threads.map(decide, batch), strict=True):
             summary.unpredicted += verdict.get("unpredicted", 0)
             if not verdict["accepted"]:
-                reason = f"{verdict['stage']}: {verdict['reason']}"
-                summary.rejected[reason] = summary.rejected.get(reason, 0) + 1
+                summary.reject(verdict["stage"], verdict["reason"])
             yield candidate, verdict["accepted"]
 
 
 def _decide(candidate: Candidate, repository: Repository, run: _Run, bench: _Bench, gate: LeakGate) -> dict[str, Any]:
     """The verdict on a candidate: recorded, or found by audit, validation, packing and protection, then recorded."""
-    recipe = run.recipes[candidate.recipe]
+    recipe = run.recipe_of(candidate)
     key = _verdict_key(candidate, repository, recipe)
     known = run.state.get("verdict", key)
-    folder = run.out / "tasks" / candidate.instance_id
-    if known is not None and (not known["accepted"] or (folder / taskset.ROW_FILE).exists()):
+    if known is not None and (not known["accepted"] or run.has(candidate.instance_id)):
         return dict(known)
     validator, guards = bench.validator, Guards()
     # The audit costs less than the first run of tests.
@@ -366,7 +402,8 @@ def _decide(candidate: Candidate, repository: Repository, run: _Run, bench: _Ben
         verdict |= asdict(packed)
     else:
         assert isinstance(result, Proven)
-        taskset.write_task(run.out, packed.row, packed.workspace, packed.tests, guards)
+        place = run.out if run.target is None else staging(run.out)
+        taskset.write_task(place, packed.row, packed.workspace, packed.tests, guards)
         verdict |= {"accepted": True, "candidate": candidate.instance_id, "proven": asdict(result)}
         verdict["unpredicted"] = 1 if result.unpredicted else 0
     run.state.put("verdict", key, verdict)
@@ -393,7 +430,9 @@ def _write_tables(run: _Run, summaries: Mapping[str, RepoSummary]) -> None:
     verdicts = run.state.all("verdict").values()
     ids = sorted({v["candidate"] for v in verdicts if v["accepted"]})
     present = [name for name in ids if (run.out / "tasks" / name / taskset.ROW_FILE).exists()]
-    rejections = [{k: v[k] for k in ("candidate", "stage", "reason", "detail")} for v in verdicts if not v["accepted"]]
+    refused = [v for v in verdicts if not v["accepted"]]
+    refused += [record for record in run.state.all(STAGE).values() if not record["in_band"]]
+    rejections = [{k: v[k] for k in ("candidate", "stage", "reason", "detail")} for v in refused]
     known = run.state.all("summary") | {name: asdict(summary) for name, summary in summaries.items()}
     totals: Counter[str] = Counter()
     for rejection in rejections:

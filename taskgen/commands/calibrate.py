@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -17,6 +17,7 @@ from taskgen.policies.policy import Policy, Sampling
 from taskgen.rollout import Collector, Request, cannot_attempt
 from taskgen.rollout_file import RolloutFile, Tally
 from taskgen.sandbox import SandboxProvider
+from taskgen.stopper import Stopper
 from taskgen.types import Rollout
 
 #: Rounds with faults of one task in one run, after which no more attempts at it are made. A process that dies takes
@@ -94,7 +95,12 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How tasks are calibrated. ``seed``: of all samples."""
+    """How tasks are calibrated.
+
+    Attributes:
+        seed: of all samples.
+        stopper: that of the command which the attempts are part of, if they are not all of it.
+    """
 
     design: Design
     sampling: Sampling
@@ -102,6 +108,7 @@ class Options:
     cache: Path
     jobs: int
     seed: int = 0
+    stopper: Stopper | None = None
 
 
 def calibrate(tasks: Path, policy: Policy, file: RolloutFile, options: Options, on_step: OnStep) -> Calibration:
@@ -115,7 +122,7 @@ def calibrate(tasks: Path, policy: Policy, file: RolloutFile, options: Options, 
         StoreError: rollouts or tasks cannot be written.
         Interrupted: what was recorded is kept.
     """
-    work = _Work(policy, file, options, on_step)
+    work = Attempts(policy, file, options, on_step)
     folders = taskset.find_tasks(tasks)
     reasons = {folder: cannot_attempt(folder, policy) for folder in folders}
     try:
@@ -129,7 +136,7 @@ def calibrate(tasks: Path, policy: Policy, file: RolloutFile, options: Options, 
     )  # fmt: skip
 
 
-class _Work:
+class Attempts:
     """The attempts of one run."""
 
     def __init__(self, policy: Policy, file: RolloutFile, options: Options, on_step: OnStep) -> None:
@@ -142,7 +149,7 @@ class _Work:
     def _collector(self, policy: Policy, file: RolloutFile, options: Options) -> Collector:
         return Collector(
             policy, options.sampling, seed=options.seed, provider=options.provider, cache=options.cache,
-            file=file, jobs=options.jobs, on_rollout=self._count,
+            file=file, jobs=options.jobs, on_rollout=self._count, stopper=options.stopper,
         )  # fmt: skip
 
     def _count(self, rollout: Rollout) -> None:
@@ -218,14 +225,20 @@ class _Work:
         return Status.BROKEN, "not even the gold patch passes here"
 
 
+def difficulty_of(found: Estimate, policy: Policy) -> dict[str, Any]:
+    """The ``difficulty`` struct of a row."""
+    return {
+        "policy": policy.name, "policy_version": policy.version, "n": found.n, "passes": found.passes,
+        "pass_at_1": found.pass_at_1, "interval": list(found.interval), "band": found.band.value,
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+
+
 def _write(folders: Sequence[Path], found: Sequence[Calibrated], policy: Policy) -> None:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    difficulties: dict[Path, Mapping[str, Any]] = {}
-    for folder, task in zip(folders, found, strict=True):
-        if task.estimate is not None:
-            difficulties[folder] = {
-                "policy": policy.name, "policy_version": policy.version, "n": task.estimate.n,
-                "passes": task.estimate.passes, "pass_at_1": task.estimate.pass_at_1,
-                "interval": list(task.estimate.interval), "band": task.estimate.band.value, "measured_at": now,
-            }  # fmt: skip
-    taskset.write_difficulties(difficulties)
+    taskset.write_difficulties(
+        {
+            folder: difficulty_of(task.estimate, policy)
+            for folder, task in zip(folders, found, strict=True)
+            if task.estimate is not None
+        }
+    )

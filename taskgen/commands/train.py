@@ -92,6 +92,7 @@ def train(path: Path, options: Options) -> Trained:
         state = _state_of(learner, file, options)
         # -1: nothing was saved yet; what a killed run has recorded is done again.
         resume_step = learner.step if learner.progress else -1
+        resume_step = learner.step if learner.progress else -1
         provider = StoppableProvider(options.provider, stopper)
         grader = Grader(provider, options.cache, file.grades)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,18 +59,40 @@ def _gold(prompt: Prompt) -> Completion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Strength:
+    """A skill that meets each task's hardness: the chance of a pass is logistic(skill - hardness).
+
+    Attributes:
+        hardness_of: of a prompt's task.
+        spread: standard deviation of a part of the hardness that is each task's own, drawn by its instance id.
+    """
+
+    skill: float
+    hardness_of: Callable[[Prompt], float]
+    spread: float = 0.5
+
+    def chance(self, prompt: Prompt) -> float:
+        """Of a pass."""
+        own = random.Random(prompt.instance_id).gauss(0.0, self.spread)
+        return 1 / (1 + math.exp(min(max(self.hardness_of(prompt) + own - self.skill, -500.0), 500.0)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedPolicy:
     """Solves each task with a probability that is set, by giving its gold body, and else writes ``return None``.
 
     Attributes:
-        solves: the probability, of tasks that ``rates`` does not name.
+        solves: the probability, of tasks that ``rates`` does not name; not used where there is a ``strength``.
         rates: instance_id -> the probability.
         body_of: the gold body of a prompt's task, as the lines that follow ``Prompt.text``.
+        strength: what the probability depends on in place of ``solves``.
+        form: PATCH: it gives the whole gold patch, or an empty one, and so attempts all tasks.
     """
 
     solves: float
     body_of: Callable[[Prompt], str]
     rates: Mapping[str, float] = field(default_factory=dict)
+    strength: Strength | None = None
     name: str = "scripted"
     form: Form = Form.CONTINUATION
     batch: int = 64
@@ -77,16 +100,30 @@ class ScriptedPolicy:
     @property
     def version(self) -> str:
         """Its strength: another one is another policy."""
-        return f"{self.solves}" + "".join(f",{name}={rate}" for name, rate in sorted(self.rates.items()))
+        if self.strength is None:
+            parts = [f"{self.solves}"]
+        else:
+            parts = [f"strength {self.strength.skill:g}", f"spread {self.strength.spread:g}"]
+        parts += [f"{name}={rate}" for name, rate in sorted(self.rates.items())]
+        return ",".join(parts + ([self.form.value] if self.form is not Form.CONTINUATION else []))
 
     def complete(
         self, prompts: Sequence[Prompt], seeds: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Sampled]]:
         """The seed alone decides whether a sample is right."""
-        return [[self._one(prompt, seed) for seed in group] for prompt, group in zip(prompts, seeds, strict=True)]
+        return [
+            [self._one(prompt, chance, seed) for seed in group]
+            for prompt, chance, group in zip(prompts, map(self._chance, prompts), seeds, strict=True)
+        ]
 
-    def _one(self, prompt: Prompt, seed: int) -> Completion:
-        right = random.Random(seed).random() < self.rates.get(prompt.instance_id, self.solves)
+    def _chance(self, prompt: Prompt) -> float:
+        default = self.solves if self.strength is None else self.strength.chance(prompt)
+        return self.rates.get(prompt.instance_id, default)
+
+    def _one(self, prompt: Prompt, chance: float, seed: int) -> Completion:
+        right = random.Random(seed).random() < chance
+        if self.form is Form.PATCH:
+            return _gold(prompt) if right else Completion(text="", form=Form.PATCH, finish_reason="stop", cost_usd=0.0)
         body = self.body_of(prompt) if right else f"{prompt.indent}{WRONG}\n"
         return Completion(text=f"\n{body}", form=Form.CONTINUATION, finish_reason="stop", cost_usd=0.0)
 
