@@ -128,9 +128,7 @@ def _generate(learner: Learner, request: Mapping[str, Any]) -> dict[str, Any]:
 def _learn(learner: Learner, request: Mapping[str, Any]) -> dict[str, Any]:
     groups = [_group(learner, group) for group in learner.mine(request["groups"])]
     turns = [_turn(learner, turn) for turn in learner.mine(request.get("turns", []))]
-    metrics = step(
-        learner.model, learner.optimizer, groups, learner.settings, turns=turns, reference=learner.reference
-    )
+    metrics = step(learner.model, learner.optimizer, groups, learner.settings, turns=turns, reference=learner.reference)
     learner.step += 1
     return {"step": learner.step, "metrics": asdict(metrics)}
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from taskgen import fill, process, taskset, trainer_process
+from taskgen import fill, hardness, process, taskset, trainer_process
 from taskgen.atomic import disk_faults
 from taskgen.errors import CommandError, ConfigError, FormatError, StoreError
 from taskgen.fill import Site
@@ -180,7 +180,12 @@ def _hinter(config: TrainConfig, cache: Path) -> Hinter:
     rules = load_rules(config.feedback.rules or DEFAULT)
     if not rules.writer:
         return Hinter(rules)
-    chosen = choose(rules.writer, cache, lambda prompt: fill.gold_body(loaded(prompt.folder)))
+    chosen = choose(
+        rules.writer,
+        cache,
+        body_of=lambda prompt: fill.gold_body(loaded(prompt.folder)),
+        hardness_of=lambda prompt: hardness.hardness_of(loaded(prompt.folder)),
+    )
     return Hinter(rules, chosen.policy)
 
 
