@@ -292,6 +292,9 @@ def main() -> None:
     console = Console(width=132)
     for shown in (savings(), coverages(), attempts()):
         console.print(shown)
+    if not RECORDED.exists():
+        print(f"{RECORDED} is not there: no attempts were recorded (see --record)")
+        return
     recording = Recording(**json.loads(RECORDED.read_text("utf-8")))
     for shown in (replayed(recording), recorded_tasks(recording)):
         console.print(shown)
