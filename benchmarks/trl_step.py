@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 TRL = "trl==1.16.0"
 ROOT = Path(__file__).parents[1]
@@ -70,7 +70,7 @@ def reward(ids: list[int]) -> float:
 class Turns:
     """Waits for the parent's word before each step, and gives the step's figures back."""
 
-    answers: Any
+    answers: TextIO
     loaded_bytes: int = 0
 
     def wait(self) -> bool:
@@ -142,20 +142,20 @@ def trls(name: str, folder: str, turns: Turns) -> None:
     from trl import GRPOConfig, GRPOTrainer
 
     torch.set_num_threads(1)
-    case, clock = CASES[name], {"generation": 0.0, "began": 0.0, "prompt": 0, "new": 0}
+    case, clock = CASES[name], {"generation": 0.0, "began": 0.0, "prompt": 0.0, "new": 0.0}
 
     class Takes(TrainerCallback):
-        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        def on_step_begin(self, args: object, state: object, control: object, **_: object) -> None:
             if not turns.wait():
                 sys.stdout.flush()
                 os._exit(0)
             clock.update(generation=0.0, began=time.process_time())
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        def on_step_end(self, args: object, state: object, control: object, **_: object) -> None:
             spent = time.process_time() - clock["began"]
             turns.say(clock["generation"], spent, (int(clock["prompt"]), int(clock["new"])))
 
-    def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    def rewards(completion_ids: list[list[int]], **_: object) -> list[float]:
         clock["new"] = sum(map(len, completion_ids))
         return [reward(ids) for ids in completion_ids]
 
@@ -170,9 +170,9 @@ def trls(name: str, folder: str, turns: Turns) -> None:
     )  # fmt: skip
     prompts = Dataset.from_dict({"prompt": prompts_of(name)})
     trainer = GRPOTrainer(model=folder, reward_funcs=rewards, args=config, train_dataset=prompts, callbacks=[Takes()])
-    inner: Callable[..., Any] = trainer._generate_single_turn
+    inner: Callable[..., object] = trainer._generate_single_turn
 
-    def timed(prompt_ids: list[list[int]], *rest: Any, **named: Any) -> Any:
+    def timed(prompt_ids: list[list[int]], *rest: object, **named: object) -> object:
         clock["prompt"] = sum(map(len, prompt_ids)) / case.n_samples
         began = time.process_time()
         found = inner(prompt_ids, *rest, **named)

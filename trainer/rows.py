@@ -43,9 +43,9 @@ class Group:
 class Row:
     """A group, packed: first the samples that the policy term learns from, then those that are only anchored.
 
-    ``gained_N``, ``behaviour_N`` and ``old_N`` (log-probabilities when the step began, known from its first pass on)
-    are of the former's tokens, ``held_N`` says of each token whether it is anchored. ``counts``: False for a row that
-    only keeps this rank in step with the others.
+    ``gained_N``, ``behaviour_N`` and ``old_N`` are of the former's tokens; ``old_N``, the log-probabilities when the
+    step began, is known from its first pass on. ``held_N`` says of each token whether it is anchored. ``counts``: False
+    for a row that only keeps this rank in step with the others.
     """
 
     packed: Packed
