@@ -9,7 +9,9 @@ import pytest
 import typer.main
 
 from taskgen import config
+from taskgen.behaviour import BehaviourConfig
 from taskgen.cli import app
+from taskgen.training.config import TrainConfig
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -39,3 +41,12 @@ def test_the_readme_names_each_command_and_recipe() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     recipes = [file.stem for file in config.find_data("recipes").glob("*.yaml")]
     assert [name for name in [*recipes, *(f"taskgen {c}" for c in COMMANDS)] if f"`{name}" not in readme] == []
+
+
+def test_each_key_of_a_training_configuration_is_documented() -> None:
+    page = (ROOT / "docs" / "train.md").read_text("utf-8")
+    sections = {key: field.annotation for key, field in TrainConfig.model_fields.items() if key != "stage"}
+    keys = [*sections, *(f"{a}.{b}" for a, section in sections.items() for b in getattr(section, "model_fields", ()))]
+    shown = {key for key in keys if f"`{key}`" in page or f"`.{key.rpartition('.')[2]}`" in page}
+    beneath = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}
+    assert set(keys) - shown - beneath - {f"behaviour.{key}" for key in BehaviourConfig.model_fields} == set()

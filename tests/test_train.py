@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from taskgen.cli import app
 from taskgen.commands import train
 from taskgen.errors import ConfigError, PrerequisiteError
+from taskgen.training.config import load_config
 
 EXAMPLE = Path(__file__).parent.parent / "trainer" / "examples" / "kimi-k2.yaml"
 
@@ -37,7 +38,8 @@ def test_what_the_trainer_says_of_a_mistake_is_passed_on(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [([], "give --plan"), (["--plan", "--target", "0"], "seconds above 0, not 0.0")]
+    ("arguments", "message"),
+    [(["--target", "1"], "are for --plan"), (["--plan", "--target", "0"], "seconds above 0, not 0.0")],
 )
 def test_wrong_usage_is_said(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["train", str(EXAMPLE), *arguments])
@@ -55,3 +57,8 @@ def test_without_torch_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch)
 def test_a_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no\.yaml: there is no such file"):
         train.plan(tmp_path / "no.yaml", target_s=None, picture=None, as_json=False)
+
+
+def test_the_examples_are_configurations() -> None:
+    for name in ("smollm2", "gpu-node"):
+        assert load_config(EXAMPLE.with_name(f"{name}.yaml")).stage == "rl"

@@ -17,7 +17,6 @@ import pytest
 from taskgen.training.config import CurriculumSection
 from taskgen.training.curriculum import Pool, Seen, draw, pool_of, pools
 from tests.build_helpers import Ended, environment, make_project, taskgen, write_repos
-from tests.trainer.test_serve import folder as tiny_model  # noqa: F401 - a fixture
 
 SCRIPT = Path(__file__).with_name("training_run.py")
 TIMED = {"seconds", "tokens_per_s", "seconds_of"}
@@ -70,7 +69,7 @@ def rollouts(out: Path) -> list[tuple[str, float | None]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, tasks: Path, tiny_model: Path, build_cache: Path) -> Path:  # noqa: F811
+def whole(tmp_path_factory: pytest.TempPathFactory, tasks: Path, tiny_model: Path, build_cache: Path) -> Path:
     """A run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("whole")
     ended = run(config(folder, tasks, tiny_model), folder / "out", build_cache)
@@ -97,7 +96,7 @@ def test_a_killed_run_goes_on_with_the_same_tasks_and_the_same_losses(
     tasks: Path,
     tiny_model: Path,
     build_cache: Path,
-    tmp_path: Path,  # noqa: F811
+    tmp_path: Path,
 ) -> None:
     """Rollouts that were made but not learnt from are neither lost nor made anew with others (NeMo-RL #3599,
     OpenRLHF #1322): a resumed run sees the very stream of the one that was not stopped."""
@@ -127,7 +126,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_a_page(
     tiny_model: Path,
     build_cache: Path,
     tmp_path: Path,
-    whole: Path,  # noqa: F811
+    whole: Path,
 ) -> None:
     path, out = config(tmp_path, tasks, tiny_model, checkpoint={"every": 100}), tmp_path / "out"
     process = start(path, out, build_cache)
@@ -153,7 +152,7 @@ def test_ranks_have_the_losses_of_one_process(
     tasks: Path,
     tiny_model: Path,
     build_cache: Path,
-    tmp_path: Path,  # noqa: F811
+    tmp_path: Path,
 ) -> None:
     policy = {"model": str(tiny_model), "dtype": "float32", "ranks": ranks}
     path = config(tmp_path, tasks, tiny_model, policy=policy)
@@ -167,7 +166,7 @@ def test_ranks_have_the_losses_of_one_process(
 
 def test_another_configuration_does_not_go_on_with_a_run(
     whole: Path, tasks: Path, tiny_model: Path, build_cache: Path, tmp_path: Path
-) -> None:  # noqa: F811, E501
+) -> None:
     ended = run(config(tmp_path, tasks, tiny_model, group_size=4), whole / "out", build_cache)
     assert ended.code == 1 and "group_size" in ended.stderr and "begun with" in ended.stderr
 
@@ -188,7 +187,7 @@ def test_wrong_configurations_are_told_and_leave_nothing(
     tasks: Path,
     tiny_model: Path,
     build_cache: Path,
-    tmp_path: Path,  # noqa: F811
+    tmp_path: Path,
 ) -> None:
     ended = run(config(tmp_path, tasks, tiny_model, **more), tmp_path / "out", build_cache)
     assert ended.code == 1 and said in ended.stderr, ended.stderr

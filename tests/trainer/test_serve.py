@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from taskgen.errors import PolicyFault, PrerequisiteError
 from taskgen.hints.context import hinted
@@ -18,43 +18,14 @@ from taskgen.hints.rules import Hint
 from taskgen.policies.local import LocalConfig, LocalPolicy
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
 from taskgen.types import Turn
+from tests.tiny_model import tokenizer_of
 from trainer.generation import Sampling as TokenSampling
 from trainer.generation import generate
 from trainer.pretrained import load_pretrained
 from trainer.serve import boundary_ids, ends_body, ids_of, respond, stop_ids
 
-CODE = "def f(a):\n    return a\n\n\ndef g(b):\n    if b:\n        return b\n    return None\n" * 40
 SAMPLING = Sampling(max_tokens=12, temperature=1.0)
 TEXT = "def f(a):"
-
-
-def tokenizer_of(pattern: bool) -> PreTrainedTokenizerFast:
-    """Byte-level BPE trained on code; without a pattern that splits words it merges newlines with what follows."""
-    inner = Tokenizer(models.BPE())
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern)
-    inner.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=["<|end|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
-    )
-    inner.train_from_iterator([CODE], trainer)
-    found = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|end|>")
-    found.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
-    return found
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny Llama with random weights."""
-    path = tmp_path_factory.mktemp("model")
-    tokenizer = tokenizer_of(pattern=True)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, initializer_range=0.5,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
 
 
 # --- Where a prompt ends ---------------------------------------------------------------------------------
@@ -116,9 +87,9 @@ def test_a_body_ends_left_of_its_indent() -> None:
     assert ends_body("\n    a\ndef", "    ") and ends_body("\n    a\n  b", "    ")
 
 
-def test_sampling_stops_where_a_longer_sample_would_be_cut(folder: Path, tmp_path: Path) -> None:
+def test_sampling_stops_where_a_longer_sample_would_be_cut(tiny_model: Path, tmp_path: Path) -> None:
     """At equal seeds: the same tokens as sampling all and dropping what stands behind the end of the body."""
-    policy = load_pretrained(str(folder), tmp_path)
+    policy = load_pretrained(str(tiny_model), tmp_path)
     tokenizer = policy.tokenizer
     asked = [{"text": TEXT, "indent": "    "}, {"text": "class A:\n    def f(a):", "indent": "        "}]
     seeds = [list(range(30)), list(range(40, 60))]
@@ -143,8 +114,8 @@ def test_sampling_stops_where_a_longer_sample_would_be_cut(folder: Path, tmp_pat
     assert 10 <= n_cut < 50
 
 
-def test_a_sample_has_the_logps_of_its_ids(folder: Path, tmp_path: Path) -> None:
-    policy = load_pretrained(str(folder), tmp_path)
+def test_a_sample_has_the_logps_of_its_ids(tiny_model: Path, tmp_path: Path) -> None:
+    policy = load_pretrained(str(tiny_model), tmp_path)
     prompts = [{"text": TEXT, "indent": "    "}, {"messages": [{"role": "user", "content": "hi"}]}, {"ids": [5, 6]}]
     request: dict[str, Any] = {"prompts": prompts, "seeds": [[1, 2], [3], [4]], "max_tokens": 12, "temperature": 0.9}
     found = respond(policy, request)["prompts"]
@@ -175,8 +146,8 @@ def texts(samples: list[Sampled]) -> list[str]:
     return [sample.text if isinstance(sample, Completion) else str(sample) for sample in samples]
 
 
-def test_a_local_policy_lives_dies_and_lives_again(folder: Path, tmp_path: Path) -> None:
-    policy = LocalPolicy(LocalConfig(model=str(folder), dtype="float32"), tmp_path)
+def test_a_local_policy_lives_dies_and_lives_again(tiny_model: Path, tmp_path: Path) -> None:
+    policy = LocalPolicy(LocalConfig(model=str(tiny_model), dtype="float32"), tmp_path)
     try:
         first = ask(policy, [1, 2])
         for sample in first:
@@ -194,15 +165,15 @@ def test_a_local_policy_lives_dies_and_lives_again(folder: Path, tmp_path: Path)
     assert policy.pid is None
 
 
-def test_other_weights_are_another_version(folder: Path, tmp_path: Path) -> None:
-    model = LlamaForCausalLM.from_pretrained(folder)
+def test_other_weights_are_another_version(tiny_model: Path, tmp_path: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(tiny_model)
     with torch.no_grad():
         model.lm_head.weight[0, 0] += 1
     other = tmp_path / "other"
     model.save_pretrained(other)
-    PreTrainedTokenizerFast.from_pretrained(folder).save_pretrained(other)
+    PreTrainedTokenizerFast.from_pretrained(tiny_model).save_pretrained(other)
     versions = []
-    for path in (folder, other):
+    for path in (tiny_model, other):
         policy = LocalPolicy(LocalConfig(model=str(path), dtype="float32", style="chat"), tmp_path)
         versions.append(policy.version)
         assert all(isinstance(s, Completion) and s.form is Form.ANSWER for s in ask(policy, [1]))
@@ -215,8 +186,8 @@ def test_a_model_that_is_not_there_is_missing(tmp_path: Path) -> None:
         LocalPolicy(LocalConfig(model=str(tmp_path / "none")), tmp_path)
 
 
-def test_a_process_that_does_not_answer_is_killed(folder: Path, tmp_path: Path) -> None:
-    policy = LocalPolicy(LocalConfig(model=str(folder), dtype="float32"), tmp_path)
+def test_a_process_that_does_not_answer_is_killed(tiny_model: Path, tmp_path: Path) -> None:
+    policy = LocalPolicy(LocalConfig(model=str(tiny_model), dtype="float32"), tmp_path)
     assert policy.pid is not None
     os.kill(policy.pid, signal.SIGSTOP)
     policy._config = policy._config.model_copy(update={"timeout_s": 0.5})
