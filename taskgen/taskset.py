@@ -198,9 +198,10 @@ def write_task(
     workspace: Iterable[ArchiveEntry],
     tests: Iterable[ArchiveEntry],
     task_guards: Guards,
-) -> None:
-    """Write the folder of a task; it appears whole or not at all. Raises StoreError on a full disk."""
-    with replacing_directory(out / "tasks" / str(row["instance_id"])) as folder:
+) -> Path:
+    """Write the folder of a task, whole or not at all; returns it. Raises StoreError on a full disk."""
+    target = out / "tasks" / str(row["instance_id"])
+    with replacing_directory(target) as folder:
         (folder / ROW_FILE).write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n", "utf-8")
         (folder / "instruction.md").write_text(row["problem_statement"], "utf-8", newline="")
         for name, field in (("gold.patch", "patch"), ("deletion.patch", "deletion_patch")):
@@ -208,6 +209,7 @@ def write_task(
         (folder / WORKSPACE).write_bytes(archive.pack_zst(workspace))
         (folder / TESTS).write_bytes(archive.pack_zst(tests))
         (folder / guards.FILE).write_bytes(guards.to_bytes(task_guards))
+    return target
 
 
 def write_tables(

@@ -27,8 +27,11 @@ from taskgen.atomic import disk_faults
 from taskgen.commands.calibrate import Options
 from taskgen.commands.steered import ATTEMPTS, ROLLOUTS, STAGE, OneAtATime, OnStage, Steered, Target, pool_of, staging
 from taskgen.commands.summary import Progress, RepoSummary
-from taskgen.errors import ConfigError, PolicyFault, PrerequisiteError, StoreError, TaskgenError
+from taskgen.errors import ConfigError, PolicyFault, PrerequisiteError, SandboxUnavailable, StoreError, TaskgenError
+from taskgen.grading.grade import grade_intake
+from taskgen.grading.intake import from_patch
 from taskgen.grading.protect import Protector
+from taskgen.grading.task import load
 from taskgen.guards import Guards
 from taskgen.leaks.gate import LeakGate
 from taskgen.packing import Audited, Packed, pack
@@ -37,7 +40,7 @@ from taskgen.rollout_file import RolloutFile, open_rollouts
 from taskgen.sandbox import SandboxProvider
 from taskgen.stopper import StoppableProvider, Stopper
 from taskgen.store import RunState
-from taskgen.types import SCHEMA_VERSION, Candidate, Evidence, Recipe, Rejection, RepoSpec
+from taskgen.types import SCHEMA_VERSION, Candidate, Evidence, Recipe, Rejection, RepoSpec, VerdictKind
 from taskgen.validation import Proven, Validator
 
 #: How long a stopped run waits for its threads.
@@ -46,7 +49,7 @@ STOP_S = 10.0
 MIN_FREE_BYTES = 64 << 20
 LITTLE_FREE_BYTES = 4 << 30
 #: Changes when candidates must be decided anew: there is a check that older verdicts did not make.
-CHECKS_VERSION = 2
+CHECKS_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,11 +406,30 @@ def _decide(candidate: Candidate, repository: Repository, run: _Run, bench: _Ben
     else:
         assert isinstance(result, Proven)
         place = run.out if run.target is None else staging(run.out)
-        taskset.write_task(place, packed.row, packed.workspace, packed.tests, guards)
-        verdict |= {"accepted": True, "candidate": candidate.instance_id, "proven": asdict(result)}
-        verdict["unpredicted"] = 1 if result.unpredicted else 0
+        folder = taskset.write_task(place, packed.row, packed.workspace, packed.tests, guards)
+        if refused := _gold_refused(folder, run):
+            taskset.remove_task(place, candidate.instance_id)
+            verdict |= asdict(refused)
+        else:
+            verdict |= {"accepted": True, "candidate": candidate.instance_id, "proven": asdict(result)}
+            verdict["unpredicted"] = 1 if result.unpredicted else 0
     run.state.put("verdict", key, verdict)
     return verdict
+
+
+def _gold_refused(folder: Path, run: _Run) -> Rejection | None:
+    """The task as its users will grade it: why its own gold patch does not pass; None if it does.
+
+    What validation ran is not all that grading runs: the differential check, another environment, another process.
+    Raises SandboxUnavailable for a fault of the machine.
+    """
+    task = load(folder)
+    verdict = grade_intake(task, lambda: from_patch(task.row["patch"].encode(), task.rules), run.provider, run.cache)
+    if verdict.kind is VerdictKind.INFRA_ERROR:
+        raise SandboxUnavailable(f"{folder.name}: its gold patch could not be graded: {verdict.reason}")
+    if verdict.kind is VerdictKind.RESOLVED:
+        return None
+    return Rejection(candidate=folder.name, stage="gold", reason="its gold patch does not pass", detail=verdict.reason)
 
 
 def _verdict_key(candidate: Candidate, repository: Repository, recipe: Recipe) -> str:
