@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from taskgen.training.config import CurriculumSection
+from taskgen.training.config import CurriculumSection, OrderSection
 from taskgen.training.curriculum import Pool, Seen, draw, pool_of, pools
+from taskgen.training.orders import Orders
 from tests.build_helpers import Ended, environment, make_project, taskgen, write_repos
 
 SCRIPT = Path(__file__).with_name("training_run.py")
@@ -191,6 +192,32 @@ def test_wrong_configurations_are_told_and_leave_nothing(
 ) -> None:
     ended = run(config(tmp_path, tasks, tiny_model, **more), tmp_path / "out", build_cache)
     assert ended.code == 1 and said in ended.stderr, ended.stderr
+
+
+# --- Tasks that are ordered from build -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heldout", [False, True])
+def test_when_few_tasks_are_left_more_are_built_and_join(
+    heldout: bool, tasks: Path, build_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TASKGEN_CACHE", str(build_cache))
+    repo = str(json.loads(next(tasks.glob("tasks/*/task.json")).read_text())["repo"])
+    notes: list[str] = []
+    orders = Orders(
+        section=OrderSection(repos=tasks.parent / "repos.yaml", recipes=["function"], when_below=5), out=tmp_path,
+        begun=0, heldout=frozenset([repo] if heldout else []), on_note=notes.append,
+    )  # fmt: skip
+    assert orders.poll(5) == {} and orders.begun == 0
+    assert orders.poll(4) == {} and orders.begun == 1
+    deadline = time.monotonic() + 300
+    while len(notes) < 2:
+        assert time.monotonic() < deadline
+        new = orders.poll(4)
+        time.sleep(0.1)
+    assert set(new) == (set() if heldout else {path.name for path in (tasks / "tasks").iterdir()}), notes
+    assert orders.poll(0) == {} and orders.begun == 1, "there is no further recipe"
+    orders.close()
 
 
 # --- The curriculum --------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from taskgen.training.groups import Sampler
 from taskgen.training.learner import Learner
 from taskgen.training.loop import Loop
 from taskgen.training.metrics import EvaluationRecord, MetricsWriter, Record, StepRecord, read_metrics
+from taskgen.training.orders import Orders
 from taskgen.training.page import write_page
 from taskgen.training.progress import TrainingProgress
 from taskgen.training.state import RunState
@@ -103,8 +104,14 @@ def train(path: Path, options: Options) -> Trained:
             )  # fmt: skip
 
         with MetricsWriter(options.out, resume_step=resume_step, on_note=progress.note) as metrics:
+            folders |= state.ordered
+            section = config.curriculum.order
+            orders = section and Orders(
+                section=section, out=options.out, begun=state.n_orders, heldout=_repositories(heldout),
+                on_note=progress.note,
+            )  # fmt: skip
             loop = Loop(
-                config=config, learner=learner, sampler=sampler(folders, "train"),
+                config=config, orders=orders, learner=learner, sampler=sampler(folders, "train"),
                 evaluation=Evaluation(sampler(heldout, "heldout") if heldout else None, config.evaluate.samples),
                 metrics=metrics, progress=progress, state=state, stop=stop,
                 size_of_rollouts=lambda: file.path.stat().st_size if file.path.exists() else 0,
@@ -116,6 +123,9 @@ def train(path: Path, options: Options) -> Trained:
                 stopper.stop()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+            finally:
+                if orders is not None:
+                    orders.close()
         page = write_page(options.out)
         records = tuple(read_metrics(metrics.path)) if metrics.path.exists() else ()
         return Trained(step=learner.step, stopped=learner.step < config.steps, page=page, records=records)
@@ -135,13 +145,15 @@ def _attemptable(tasks: Path, on_note: Callable[[str], None]) -> dict[str, Path]
 
 
 def _must_be_apart(folders: dict[str, Path], heldout: dict[str, Path]) -> None:
-    repos = {str(loaded(folder).row["repo"]) for folder in folders.values()}
-    both = sorted(repos & {str(loaded(folder).row["repo"]) for folder in heldout.values()})
-    if both:
+    if both := sorted(_repositories(folders) & _repositories(heldout)):
         raise ConfigError(
             f"evaluate.tasks: repositories that are also trained on: {', '.join(both)}",
             hint="hold out whole repositories: tasks of one repository share its code",
         )
+
+
+def _repositories(folders: dict[str, Path]) -> frozenset[str]:
+    return frozenset(str(loaded(folder).row["repo"]) for folder in folders.values())
 
 
 def _keep_config(path: Path, config: TrainConfig, out: Path) -> None:

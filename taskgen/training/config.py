@@ -110,6 +110,22 @@ class FeedbackSection(_Section):
     trust: Annotated[float, Field(ge=0, le=0.05)] = 0.0
 
 
+class OrderSection(_Section):
+    """``curriculum.order:``: tasks that are built while training goes on, when few are left to learn from.
+
+    Attributes:
+        repos: a list of repositories; None: the one that comes with taskgen.
+        recipes: what is ordered, one after the other: from small deletions to large ones.
+        when_below: so few new and normal tasks are few.
+        max_tasks: of one repository.
+    """
+
+    repos: File | None = None
+    recipes: Annotated[list[str], Field(min_length=1)]
+    when_below: Positive = 8
+    max_tasks: Positive = 8
+
+
 class CurriculumSection(_Section):
     """``curriculum:``: which tasks a policy gets (docs/train.md).
 
@@ -123,6 +139,7 @@ class CurriculumSection(_Section):
     easy: Share = 0.75
     memory: Share = 0.7
     floor: Share = 0.05
+    order: OrderSection | None = None
 
 
 class EvaluateSection(_Section):

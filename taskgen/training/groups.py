@@ -119,12 +119,12 @@ class Sampler:
     """Makes groups, and grades them in threads of its own.
 
     Args:
-        folders: instance_id -> the task's folder; of tasks that can be attempted by writing one body.
+        folders: instance_id -> the task's folder; of tasks that can be attempted by writing one body; more may come.
         label: part of all seeds and of the rollouts' ids: ``train``, ``heldout``.
     """
 
     def __init__(
-        self, learner: Learner, folders: Mapping[str, Path], sampling: Sampling, *, seed: int, label: str,
+        self, learner: Learner, folders: dict[str, Path], sampling: Sampling, *, seed: int, label: str,
         behaviour: BehaviourConfig, hinter: Hinter | None, grader: Grader, file: RolloutFile, pool: ThreadPoolExecutor,
         stopper: Stopper,
     ) -> None:  # fmt: skip

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from taskgen.errors import TaskgenError
 from taskgen.training import state as states
 from taskgen.training.config import TrainConfig
-from taskgen.training.curriculum import Seen, draw, pools
+from taskgen.training.curriculum import Pool, Seen, draw, pools
 from taskgen.training.evaluation import Evaluation
 from taskgen.training.groups import Graded, Sampler
 from taskgen.training.learner import Learner
 from taskgen.training.metrics import MetricsWriter, StepRecord
+from taskgen.training.orders import Orders
 from taskgen.training.progress import TrainingProgress
 from taskgen.training.state import Counted, RunState
 
@@ -54,6 +55,7 @@ class Loop:
     progress: TrainingProgress
     state: RunState
     stop: threading.Event
+    orders: Orders | None
     size_of_rollouts: Callable[[], int]
     _clock: _Clock = field(default_factory=_Clock)
     _waits: list[Callable[[], Graded]] = field(default_factory=list)
@@ -97,6 +99,7 @@ class Loop:
         with _timed(self._clock, "grade"):
             graded = [wait() for _, wait in earlier]
         self._take(graded)
+        self._order()
         self._record_evaluations(wait=False)
         if len(self.state.ready) >= self.config.groups:
             self._learn()
@@ -140,6 +143,16 @@ class Loop:
                 f"train: {state.barren} batches in a row had no group with signal (pass rate {rate:.2f})",
                 hint="choose tasks in the policy's band (taskgen calibrate), or larger groups",
             )
+
+    def _order(self) -> None:
+        """Take in tasks that build has finished, and order more when few are left to learn from."""
+        if self.orders is None:
+            return
+        counts = pools(list(self.sampler.folders), self.state.seen, self.config.curriculum)
+        new = self.orders.poll(counts[Pool.NEW.value] + counts[Pool.NORMAL.value])
+        self.sampler.folders.update(new)
+        self.state.ordered |= new
+        self.state.n_orders = self.orders.begun
 
     def _drop_stale(self) -> None:
         """Leave out what an older policy sampled than may be learnt from."""

@@ -7,6 +7,7 @@ a random generator. Rollouts that wait for their grades are here whole: they are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -30,6 +31,8 @@ class RunState:
         barren: batches in a row without any signal.
         counted: what the next step's record tells of batches since the last one.
         rollout_bytes: size of the file of rollouts: what is behind it belongs to work that is done again.
+        ordered: instance_id -> folder of the tasks that were ordered from build and have joined.
+        n_orders: recipes that were ordered.
         evaluated: steps whose evaluation is recorded.
     """
 
@@ -43,6 +46,8 @@ class RunState:
     barren: int = 0
     counted: Counted = field(default_factory=lambda: Counted())
     rollout_bytes: int = 0
+    ordered: dict[str, Path] = field(default_factory=dict)
+    n_orders: int = 0
     evaluated: list[int] = field(default_factory=list)
 
 
