@@ -106,7 +106,7 @@ def train(path: Path, options: Options) -> Trained:
         with MetricsWriter(options.out, resume_step=resume_step, on_note=progress.note) as metrics:
             folders |= state.ordered
             section = config.curriculum.order
-            orders = section and Orders(
+            orders = None if section is None else Orders(
                 section=section, out=options.out, begun=state.n_orders, heldout=_repositories(heldout),
                 on_note=progress.note,
             )  # fmt: skip
