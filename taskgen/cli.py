@@ -22,7 +22,9 @@ import platformdirs
 import typer
 
 from taskgen import __version__, fill, taskset
+from taskgen.agent import gold_calls
 from taskgen.atomic import disk_faults
+from taskgen.attempts import loaded
 from taskgen.commands import audit as audit_command
 from taskgen.commands import doctor as doctor_command
 from taskgen.commands import monitor as monitor_command
@@ -32,7 +34,7 @@ from taskgen.commands.attack import attack_tasks
 from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
 from taskgen.commands.build import RepoSummary, Settings
 from taskgen.commands.build import build as build_command
-from taskgen.commands.calibrate import Options, Status
+from taskgen.commands.calibrate import Attempt, ByTurns, Options, Status
 from taskgen.commands.calibrate import calibrate as calibrate_command
 from taskgen.commands.train import Options as TrainOptions
 from taskgen.config import find_data, load_recipes, load_repos
@@ -56,8 +58,8 @@ from taskgen.grading.grade import grade_tree
 from taskgen.leaks.sarif import to_sarif
 from taskgen.leaks.targets import TargetKind, kind_of
 from taskgen.monitor.judge import load_judge
-from taskgen.policies.select import USAGE, choose
-from taskgen.rollout import loaded
+from taskgen.policies.policy import Policy, Sampling
+from taskgen.policies.select import USAGE, Chosen, choose
 from taskgen.rollout_file import open_rollouts
 from taskgen.sandboxes.select import select
 from taskgen.stopper import Interrupted, Stopper
@@ -333,6 +335,10 @@ def _tell(text: str) -> None:
 def calibrate(
     tasks: Annotated[Path, typer.Argument(help="A task set, or one task: DIR/ID or DIR/tasks/ID.")],
     policy: Annotated[str, typer.Option(help=f"What attempts the tasks: {USAGE}.")],
+    attempt: Annotated[
+        Attempt | None,
+        typer.Option(help="fill: write the deleted body; agent: turns of tool calls (default: fill if it can)."),
+    ] = None,
     band: Annotated[str, typer.Option(help="LOW:HIGH, the chances of a pass at which tasks are learnable.")] = BAND,
     max_samples: Annotated[
         int, typer.Option(min=1, max=128, help="Most attempts at a task; few are made where few are clear.")
@@ -356,15 +362,19 @@ def calibrate(
     folders = taskset.find_tasks(tasks)
     path = rollouts or _beside(folders[0]) / "rollouts.jsonl"
     with open_rollouts(path) as file:
-        chosen = choose(policy, cache, lambda prompt: fill.gold_body(loaded(prompt.folder)))
+        chosen = choose(
+            policy, cache, lambda prompt: fill.gold_body(loaded(prompt.folder)),
+            lambda conversation: gold_calls(loaded(conversation.folder)),
+        )  # fmt: skip
         try:
+            attempting, sampling = _way(chosen, attempt, policy)
             options = Options(
-                design=design, sampling=chosen.sampling, provider=select(sandbox.value, cache), cache=cache,
-                jobs=jobs, seed=seed,
+                design=design, sampling=sampling, provider=select(sandbox.value, cache), cache=cache, jobs=jobs,
+                seed=seed,
             )  # fmt: skip
-            found = calibrate_command(tasks, chosen.policy, file, options, _tell)
+            found = calibrate_command(tasks, attempting, file, options, _tell)
         finally:
-            chosen.policy.close()
+            chosen.close()
     if as_json:
         _print_json(found.as_json() | {"file": str(path)})
     else:
@@ -374,6 +384,19 @@ def calibrate(
         raise typer.Exit(EXIT_GATE)
     if found.of(Status.NOT_RUN):
         raise typer.Exit(EXIT_ERROR)
+
+
+def _way(chosen: Chosen, attempt: Attempt | None, policy: str) -> tuple[Policy | ByTurns, Sampling]:
+    """The policy, to be asked in the way that was chosen, and how it is sampled then."""
+    if attempt is not Attempt.AGENT and chosen.policy is not None:
+        return chosen.policy, chosen.sampling
+    if attempt is not Attempt.FILL and chosen.converses is not None:
+        return ByTurns(policy=chosen.converses, limits=chosen.limits), chosen.turn_sampling
+    way = Attempt.AGENT if chosen.policy is not None else Attempt.FILL
+    hint = (
+        "a local model has tool calls with style: chat in its file" if way is Attempt.AGENT else "give --attempt agent"
+    )
+    raise ConfigError(f"--policy {policy} cannot attempt tasks by --attempt {way}", hint=hint)
 
 
 def _design(band: str, max_samples: int) -> Design:

@@ -18,7 +18,7 @@ from taskgen.difficulty import Band, Design
 from taskgen.errors import PolicyFault, SandboxUnavailable
 from taskgen.policies.controls import GoldPolicy, NullPolicy, ScriptedPolicy
 from taskgen.policies.policy import Policy, Prompt, Sampled, Sampling
-from taskgen.rollout import loaded
+from taskgen.attempts import loaded
 from taskgen.rollout_file import open_rollouts
 from taskgen.sandboxes.select import select
 from taskgen.trajectories import read_rollouts
