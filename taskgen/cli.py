@@ -29,6 +29,7 @@ from taskgen.commands import audit as audit_command
 from taskgen.commands import doctor as doctor_command
 from taskgen.commands import monitor as monitor_command
 from taskgen.commands import show as show_command
+from taskgen.commands import show_rollouts
 from taskgen.commands import train as train_command
 from taskgen.commands.attack import attack_tasks
 from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
@@ -63,6 +64,7 @@ from taskgen.policies.select import USAGE, Chosen, choose
 from taskgen.rollout_file import open_rollouts
 from taskgen.sandboxes.select import select
 from taskgen.stopper import Interrupted, Stopper
+from taskgen.trajectories import read_rollouts
 from taskgen.types import RepoSpec, VerdictKind
 
 EXIT_ERROR, EXIT_UNEXPECTED, EXIT_GATE, EXIT_INTERRUPTED = 1, 3, 4, 130
@@ -471,10 +473,38 @@ def _plan(config: Path, target: float | None, picture: Path | None, as_json: boo
 
 @app.command()
 def show(
-    tasks: Annotated[Path, typer.Argument(help="A task set, or one task: DIR/ID or DIR/tasks/ID.")],
+    tasks: Annotated[
+        str, typer.Argument(help="A task set, one task (DIR/ID or DIR/tasks/ID), ROLLOUTS.jsonl or ROLLOUTS.jsonl#ID.")
+    ],
+    rollout: Annotated[str | None, typer.Option("--id", help="Of a file of rollouts: this one, turn by turn.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Do not fold long texts of a rollout.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a task as a page (statement, deleted code, tests, evidence), or a task set as a table."""
+    """Show a task as a page, a task set as a table, recorded rollouts as a table, or one rollout turn by turn."""
+    found = show_rollouts.split(tasks)
+    if found is not None:
+        path, id = found
+        _show_rollouts(path, rollout or id, full, as_json)
+    elif rollout is not None or full:
+        raise typer.BadParameter("--id and --full are for files of rollouts (.jsonl)", param_hint="show")
+    else:
+        _show_tasks(Path(tasks), as_json)
+
+
+def _show_rollouts(path: Path, id: str, full: bool, as_json: bool) -> None:
+    if id:
+        one = show_rollouts.find(path, id)
+        if as_json:
+            _print_json(show_rollouts.record(one))
+        else:
+            out.print(show_rollouts.page(one, full=full))
+    elif as_json:
+        _print_json([show_rollouts.summary(each) for each in read_rollouts(path)])
+    else:
+        out.print(show_rollouts.overview(read_rollouts(path)))
+
+
+def _show_tasks(tasks: Path, as_json: bool) -> None:
     folders = taskset.find_tasks(tasks)
     if as_json:
         _print_json([taskset.read_row(folder) for folder in folders])
