@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from taskgen import agent_files
 from taskgen.errors import SandboxUnavailable
@@ -31,10 +31,20 @@ _MESSAGE_CHARS = 2000
 _PROGRAM = Path(agent_files.__file__).read_text("utf-8")
 #: One stream, in the order in which it was written. The folder is entered inside: one that the agent has closed to
 #: itself must not look like a sandbox that broke.
-_SHELL = f'exec 2>&1; cd {WORKSPACE_DIR} && exec bash -c "$1"'
+_SHELL = f'exec 2>&1; cd {WORKSPACE_DIR} || cd /; exec bash -c "$1"'
 _ENV: Mapping[str, str] = {
     "PYTHONDONTWRITEBYTECODE": "1", "VIRTUAL_ENV": f"{ENV_DIR}/venv", "PAGER": "cat", "TERM": "dumb",
 }  # fmt: skip
+
+
+def _without_zero_byte(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("there is a zero byte in it")
+    return text
+
+
+#: What a program can be given. (That it is valid Unicode, pydantic sees to.)
+Word = Annotated[str, Field(min_length=1), AfterValidator(_without_zero_byte)]
 
 
 class _Arguments(BaseModel):
@@ -45,14 +55,14 @@ class Bash(_Arguments):
     """Run a command with bash in the workspace. Each call is a shell of its own: cd and variables do not last, and
     what is left running is killed. There is no network."""
 
-    command: str = Field(min_length=1)
+    command: Word
     timeout_s: Annotated[float, Field(gt=0, description="after so many seconds it is killed")] | None = None
 
 
 class Read(_Arguments):
     """Show a text file of the workspace with line numbers, all of it or lines start to end (from 1, both included)."""
 
-    path: str = Field(min_length=1, max_length=4096)
+    path: Annotated[Word, Field(max_length=4096)]
     start: int = Field(default=1, ge=1)
     end: Annotated[int, Field(ge=1)] | None = None
 
@@ -61,7 +71,7 @@ class Edit(_Arguments):
     """Change a file of the workspace: put new in the place of old, which must occur exactly once. With old empty, the
     file is created with the content new."""
 
-    path: str = Field(min_length=1, max_length=4096)
+    path: Annotated[Word, Field(max_length=4096)]
     old: str
     new: str
 
@@ -121,11 +131,8 @@ class Toolbox:
             return _refused(call, f"{call.name}: the arguments are no JSON object: {call.arguments['raw']}")
         try:
             arguments = model.model_validate(dict(call.arguments))
-            _must_be_text(call.arguments)
         except ValidationError as error:
             return _refused(call, f"{call.name}: malformed arguments: {_mistakes(error)}")
-        except ValueError as error:
-            return _refused(call, f"{call.name}: malformed arguments: {error}")
         match arguments:
             case Bash():
                 return self._bash(call, arguments)
@@ -181,19 +188,6 @@ class Toolbox:
 
 def _refused(call: ToolCall, text: str, seconds: float = 0.0) -> Ran:
     return Ran(ToolResult(text=text[:_MESSAGE_CHARS], call_id=call.id, is_error=True), seconds)
-
-
-def _must_be_text(arguments: Mapping[str, Any]) -> None:
-    """Raises ValueError for text that no program or file can be given."""
-    for key, value in arguments.items():
-        if not isinstance(value, str):
-            continue
-        if key in ("command", "path") and "\0" in value:
-            raise ValueError(f"{key} has a zero byte")
-        try:
-            value.encode("utf-8", "strict" if key in ("command", "path") else "surrogateescape")
-        except UnicodeEncodeError as error:
-            raise ValueError(f"{key} is not valid Unicode at character {error.start}") from error
 
 
 def _mistakes(error: ValidationError) -> str:
