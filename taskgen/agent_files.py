@@ -73,7 +73,7 @@ def read(root: str, path: str, start: int, end: int | None, max_chars: int) -> s
 def edit(root: str, path: str, old: str, new: str) -> str:
     """Put ``new`` where ``old`` is, which must be there once; with ``old`` empty, make the file."""
     place = place_of(root, path)
-    before, after = (text.encode() for text in (old, new))
+    before, after = (text.encode("utf-8", "surrogateescape") for text in (old, new))
     there = place.exists()
     content = content_of(place, path) if there else b""
     if not before:

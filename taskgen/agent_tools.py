@@ -43,7 +43,7 @@ def _without_zero_byte(text: str) -> str:
     return text
 
 
-#: What a program can be given. (That it is valid Unicode, pydantic sees to.)
+#: What a program can be given. A text whose length is bounded is also valid Unicode: pydantic measures it in UTF-8.
 Word = Annotated[str, Field(min_length=1), AfterValidator(_without_zero_byte)]
 
 

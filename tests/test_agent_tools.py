@@ -187,7 +187,7 @@ def test_an_unknown_tool_is_a_message(box: Toolbox) -> None:
         (
             "edit",
             {"path": "a", "old": "", "new": "\ud800"},
-            "new: Input should be a valid string, unable to parse raw data as a unicode",
+            "surrogates not allowed",
         ),
         ("submit", {"why": "done"}, "why: Extra inputs"),
         ("bash", {"raw": '{"command": "ls'}, 'the arguments are no JSON object: {"command": "ls'),

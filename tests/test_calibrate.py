@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from taskgen import fill
+from taskgen.attempts import loaded
 from taskgen.commands.calibrate import Options, Status, calibrate
 from taskgen.difficulty import Band, Design
 from taskgen.errors import PolicyFault, SandboxUnavailable
 from taskgen.policies.controls import GoldPolicy, NullPolicy, ScriptedPolicy
 from taskgen.policies.policy import Policy, Prompt, Sampled, Sampling
-from taskgen.attempts import loaded
 from taskgen.rollout_file import open_rollouts
 from taskgen.sandboxes.select import select
 from taskgen.trajectories import read_rollouts
