@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -99,7 +100,9 @@ def cache_folder() -> Path:
 
 
 def _print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    # Lone surrogates, which policies do write, have no place in UTF-8: in JSON they are escapes.
+    typer.echo(re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 @app.callback(invoke_without_command=True)
