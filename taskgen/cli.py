@@ -61,7 +61,7 @@ from taskgen.leaks.sarif import to_sarif
 from taskgen.leaks.targets import TargetKind, kind_of
 from taskgen.monitor.judge import load_judge
 from taskgen.policies.policy import Policy, Sampling
-from taskgen.policies.select import USAGE, Chosen, choose
+from taskgen.policies.select import USAGE, Choice, choose_any
 from taskgen.rollout_file import open_rollouts
 from taskgen.sandboxes.select import select
 from taskgen.stopper import Interrupted, Stopper
@@ -367,7 +367,7 @@ def calibrate(
     folders = taskset.find_tasks(tasks)
     path = rollouts or _beside(folders[0]) / "rollouts.jsonl"
     with open_rollouts(path) as file:
-        chosen = choose(
+        chosen = choose_any(
             policy, cache, lambda prompt: fill.gold_body(loaded(prompt.folder)),
             lambda conversation: gold_calls(loaded(conversation.folder)),
         )  # fmt: skip
@@ -391,7 +391,7 @@ def calibrate(
         raise typer.Exit(EXIT_ERROR)
 
 
-def _way(chosen: Chosen, attempt: Attempt | None, policy: str) -> tuple[Policy | ByTurns, Sampling]:
+def _way(chosen: Choice, attempt: Attempt | None, policy: str) -> tuple[Policy | ByTurns, Sampling]:
     """The policy, to be asked in the way that was chosen, and how it is sampled then."""
     if attempt is not Attempt.AGENT and chosen.policy is not None:
         return chosen.policy, chosen.sampling

@@ -17,7 +17,7 @@ from taskgen.policies.controls import GoldPolicy, NullPolicy, ScriptedPolicy
 from taskgen.policies.conversation import AgentLimits, ContextFull, Conversation, Reply, Tool
 from taskgen.policies.endpoint import EndpointConfig, EndpointPolicy
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
-from taskgen.policies.select import choose
+from taskgen.policies.select import choose, choose_any
 from taskgen.types import ToolCall, ToolResult, Turn
 from tests.local_server import serving
 
@@ -331,7 +331,7 @@ def test_policies_by_name(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text("kind: scripted\nsolves: 0.25\nsampling:\n  max_tokens: 9\n")
     names = ["null", "gold", "openai:org/model@http://127.0.0.1:8000/v1", str(file)]
-    chosen = [choose(name, tmp_path, lambda prompt: "", lambda asked: ()) for name in names]
+    chosen = [choose_any(name, tmp_path, lambda prompt: "", lambda asked: ()) for name in names]
     assert [found.policy.name for found in chosen if found.policy] == ["null", "gold", "org/model", "scripted"]
     assert [found.converses.name for found in chosen if found.converses] == ["null", "gold", "org/model", "scripted"]
     assert (chosen[-1].sampling.max_tokens, chosen[-1].turn_sampling.max_tokens) == (9, 9)
@@ -343,7 +343,9 @@ def test_policies_by_name(tmp_path: Path) -> None:
 def test_a_policy_of_calls_only_converses(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text("kind: calls\ncalls:\n- name: bash\n  arguments: {command: ls}\nagent:\n  turns: 3\n")
-    found = choose(str(file), tmp_path, lambda prompt: "", lambda asked: ())
+    found = choose_any(str(file), tmp_path, lambda prompt: "", lambda asked: ())
+    with pytest.raises(ConfigError, match="only makes tool calls"):
+        choose(str(file), tmp_path, lambda prompt: "")
     assert found.policy is None and found.limits == AgentLimits(turns=3)
     assert found.converses is not None
     turns: tuple[Turn, ...] = (Turn(role="user", text="go"),)
@@ -368,7 +370,7 @@ def test_a_policy_of_calls_only_converses(tmp_path: Path) -> None:
 )
 def test_policies_that_do_not_exist(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        choose(text, tmp_path, lambda prompt: "", lambda asked: ())
+        choose(text, tmp_path, lambda prompt: "")
 
 
 @pytest.mark.parametrize(
@@ -385,4 +387,4 @@ def test_policies_that_do_not_exist(text: str, message: str, tmp_path: Path) -> 
 def test_mistakes_in_a_file_are_said_with_their_line(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(content)
     with pytest.raises(ConfigError, match=message):
-        choose(str(tmp_path / "p.yaml"), tmp_path, lambda prompt: "", lambda asked: ())
+        choose(str(tmp_path / "p.yaml"), tmp_path, lambda prompt: "")

@@ -65,9 +65,17 @@ _KINDS: dict[str, type[ScriptedConfig | CallsConfig | LocalConfig | EndpointConf
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Chosen:
-    """A policy, and how it is sampled.
+    """A policy for attempts of one turn, and how it is sampled."""
+
+    policy: Policy
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a policy can do, and how it is sampled.
 
     Attributes:
         policy: for attempts of one turn; None: it only converses.
@@ -88,7 +96,17 @@ class Chosen:
                 one.close()
 
 
-def choose(text: str, cache: Path, body_of: BodyOf, gold_calls_of: CallsOf) -> Chosen:
+def choose(text: str, cache: Path, body_of: BodyOf) -> Chosen:
+    """The policy that ``text`` names, for attempts of one turn. Raises as ``choose_any``, and ConfigError for one that
+    only converses."""
+    found = choose_any(text, cache, body_of, lambda conversation: ())
+    if found.policy is None:
+        found.close()
+        raise ConfigError(f"{text}: the policy only makes tool calls; one that writes answers is wanted here")
+    return Chosen(found.policy, found.sampling)
+
+
+def choose_any(text: str, cache: Path, body_of: BodyOf, gold_calls_of: CallsOf) -> Choice:
     """The policy that ``text`` names (see ``USAGE``), ready to be asked.
 
     Args:
@@ -122,7 +140,7 @@ def _read(path: Path) -> PolicyConfig:
     return validate(path, document, _KINDS[str(kind)])
 
 
-def _made(config: PolicyConfig, cache: Path, body_of: BodyOf, gold_calls_of: CallsOf) -> Chosen:
+def _made(config: PolicyConfig, cache: Path, body_of: BodyOf, gold_calls_of: CallsOf) -> Choice:
     match config:
         case LocalConfig():
             local = LocalPolicy(config, cache)
@@ -139,8 +157,8 @@ def _made(config: PolicyConfig, cache: Path, body_of: BodyOf, gold_calls_of: Cal
             raise AssertionError(f"a kind without a class: {config!r}")
 
 
-def _chosen(policy: Policy | None, converses: Converses | None, config: PolicyConfig) -> Chosen:
-    return Chosen(
+def _chosen(policy: Policy | None, converses: Converses | None, config: PolicyConfig) -> Choice:
+    return Choice(
         policy=policy, converses=converses, sampling=config.sampling.record(),
         turn_sampling=config.sampling.for_turns(), limits=config.agent.record(),
     )  # fmt: skip
