@@ -87,7 +87,9 @@ def test_the_sandbox_has_the_workspace_and_nothing_of_the_solution(begin: Begin,
     where = "/workspace /home /env/artifacts /tmp /env/venv/lib/python3*/site-packages/demo*"
     words = " ".join(f"-e '{word}'" for word in (*hidden, gold))
     episode.take(reply(bash(f"grep -rlw {words} {where} 2>/dev/null; find {where} -name '*gold*' 2>/dev/null")))
-    assert said(episode) in ("", "exit code 1")
+    assert said(episode).strip() in ("", "exit code 1")
+    episode.take(reply(bash(f"grep -rlw -e triangle {where} 2>/dev/null")))
+    assert "/workspace/shapes/areas.py" in said(episode), "the search finds what is there"
     episode.take(reply(bash(f"cat {folder}/gold.patch /work/* ~root/*")))
     assert "No such file" in said(episode) and "diff" not in said(episode)
 
