@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from taskgen import fill, taskset
+from taskgen.attempts import Request, loaded
 from taskgen.cli import cache_folder
 from taskgen.difficulty import (
     GRID,
@@ -38,7 +39,7 @@ from taskgen.difficulty import (
     stops,
 )
 from taskgen.policies.select import choose
-from taskgen.rollout import Collector, Request, cannot_attempt, loaded
+from taskgen.rollout import Collector, cannot_attempt
 from taskgen.rollout_file import Tally, open_rollouts
 from taskgen.sandboxes.select import select
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -22,17 +23,20 @@ import platformdirs
 import typer
 
 from taskgen import __version__, fill, hardness, taskset
+from taskgen.agent import gold_calls
 from taskgen.atomic import disk_faults
+from taskgen.attempts import loaded
 from taskgen.commands import audit as audit_command
 from taskgen.commands import doctor as doctor_command
 from taskgen.commands import monitor as monitor_command
 from taskgen.commands import show as show_command
+from taskgen.commands import show_rollouts
 from taskgen.commands import train as train_command
 from taskgen.commands.attack import attack_tasks
 from taskgen.commands.audit_tasks import TaskOptions, audit_tasks
 from taskgen.commands.build import Settings
 from taskgen.commands.build import build as build_command
-from taskgen.commands.calibrate import Options, Status
+from taskgen.commands.calibrate import Attempt, ByTurns, Options, Status
 from taskgen.commands.calibrate import calibrate as calibrate_command
 from taskgen.commands.steered import MAX_SAMPLES as MAX_BUILD_SAMPLES
 from taskgen.commands.steered import Target
@@ -59,11 +63,12 @@ from taskgen.grading.grade import grade_tree
 from taskgen.leaks.sarif import to_sarif
 from taskgen.leaks.targets import TargetKind, kind_of
 from taskgen.monitor.judge import load_judge
-from taskgen.policies.select import USAGE, Chosen, choose
-from taskgen.rollout import loaded
+from taskgen.policies.policy import Policy, Sampling
+from taskgen.policies.select import USAGE, Choice, Chosen, choose, choose_any
 from taskgen.rollout_file import open_rollouts
 from taskgen.sandboxes.select import select
 from taskgen.stopper import Interrupted, Stopper
+from taskgen.trajectories import read_rollouts
 from taskgen.types import RepoSpec, VerdictKind
 
 EXIT_ERROR, EXIT_UNEXPECTED, EXIT_GATE, EXIT_INTERRUPTED = 1, 3, 4, 130
@@ -98,7 +103,9 @@ def cache_folder() -> Path:
 
 
 def _print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False))
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    # Lone surrogates, which policies do write, have no place in UTF-8: in JSON they are escapes.
+    typer.echo(re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 @app.callback(invoke_without_command=True)
@@ -367,6 +374,10 @@ def _tell(text: str) -> None:
 def calibrate(
     tasks: Annotated[Path, typer.Argument(help="A task set, or one task: DIR/ID or DIR/tasks/ID.")],
     policy: Annotated[str, typer.Option(help=f"What attempts the tasks: {USAGE}.")],
+    attempt: Annotated[
+        Attempt | None,
+        typer.Option(help="fill: write the deleted body; agent: turns of tool calls (default: fill if it can)."),
+    ] = None,
     band: Annotated[str, typer.Option(help="LOW:HIGH, the chances of a pass at which tasks are learnable.")] = BAND,
     max_samples: Annotated[
         int, typer.Option(min=1, max=128, help="Most attempts at a task; few are made where few are clear.")
@@ -390,15 +401,20 @@ def calibrate(
     folders = taskset.find_tasks(tasks)
     path = rollouts or _beside(folders[0]) / "rollouts.jsonl"
     with open_rollouts(path) as file:
-        chosen = _policy(policy, cache)
+        chosen = choose_any(
+            policy, cache, lambda prompt: fill.gold_body(loaded(prompt.folder)),
+            lambda prompt: hardness.hardness_of(loaded(prompt.folder)),
+            lambda conversation: gold_calls(loaded(conversation.folder)),
+        )  # fmt: skip
         try:
+            attempting, sampling = _way(chosen, attempt, policy)
             options = Options(
-                design=design, sampling=chosen.sampling, provider=select(sandbox.value, cache), cache=cache,
-                jobs=jobs, seed=seed,
+                design=design, sampling=sampling, provider=select(sandbox.value, cache), cache=cache, jobs=jobs,
+                seed=seed,
             )  # fmt: skip
-            found = calibrate_command(tasks, chosen.policy, file, options, _tell)
+            found = calibrate_command(tasks, attempting, file, options, _tell)
         finally:
-            chosen.policy.close()
+            chosen.close()
     if as_json:
         _print_json(found.as_json() | {"file": str(path)})
     else:
@@ -408,6 +424,19 @@ def calibrate(
         raise typer.Exit(EXIT_GATE)
     if found.of(Status.NOT_RUN):
         raise typer.Exit(EXIT_ERROR)
+
+
+def _way(chosen: Choice, attempt: Attempt | None, policy: str) -> tuple[Policy | ByTurns, Sampling]:
+    """The policy, to be asked in the way that was chosen, and how it is sampled then."""
+    if attempt is not Attempt.AGENT and chosen.policy is not None:
+        return chosen.policy, chosen.sampling
+    if attempt is not Attempt.FILL and chosen.converses is not None:
+        return ByTurns(policy=chosen.converses, limits=chosen.limits), chosen.turn_sampling
+    way = Attempt.AGENT if chosen.policy is not None else Attempt.FILL
+    hint = (
+        "a local model has tool calls with style: chat in its file" if way is Attempt.AGENT else "give --attempt agent"
+    )
+    raise ConfigError(f"--policy {policy} cannot attempt tasks by --attempt {way}", hint=hint)
 
 
 def _design(band: str, max_samples: int) -> Design:
@@ -482,10 +511,38 @@ def _plan(config: Path, target: float | None, picture: Path | None, as_json: boo
 
 @app.command()
 def show(
-    tasks: Annotated[Path, typer.Argument(help="A task set, or one task: DIR/ID or DIR/tasks/ID.")],
+    tasks: Annotated[
+        str, typer.Argument(help="A task set, one task (DIR/ID or DIR/tasks/ID), ROLLOUTS.jsonl or ROLLOUTS.jsonl#ID.")
+    ],
+    rollout: Annotated[str | None, typer.Option("--id", help="Of a file of rollouts: this one, turn by turn.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Do not fold long texts of a rollout.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a task as a page (statement, deleted code, tests, evidence), or a task set as a table."""
+    """Show a task as a page, a task set as a table, recorded rollouts as a table, or one rollout turn by turn."""
+    found = show_rollouts.split(tasks)
+    if found is not None:
+        path, id = found
+        _show_rollouts(path, rollout or id, full, as_json)
+    elif rollout is not None or full:
+        raise typer.BadParameter("--id and --full are for files of rollouts (.jsonl)", param_hint="show")
+    else:
+        _show_tasks(Path(tasks), as_json)
+
+
+def _show_rollouts(path: Path, id: str, full: bool, as_json: bool) -> None:
+    if id:
+        one = show_rollouts.find(path, id)
+        if as_json:
+            _print_json(show_rollouts.record(one))
+        else:
+            out.print(show_rollouts.page(one, full=full))
+    elif as_json:
+        _print_json([show_rollouts.summary(each) for each in read_rollouts(path)])
+    else:
+        out.print(show_rollouts.overview(read_rollouts(path)))
+
+
+def _show_tasks(tasks: Path, as_json: bool) -> None:
     folders = taskset.find_tasks(tasks)
     if as_json:
         _print_json([taskset.read_row(folder) for folder in folders])

@@ -21,6 +21,7 @@ from taskgen.commands.summary import RepoSummary
 from taskgen.commands.train import Trained
 from taskgen.difficulty import Band
 from taskgen.monitor.rules import RULES, Severity
+from taskgen.printable import printable
 from taskgen.types import Verdict
 
 #: Columns where there is no terminal: wide enough that no id is cut.
@@ -218,13 +219,6 @@ def training_table(found: Trained) -> Table:
             str(record.n_samples),
         )  # fmt: skip
     return table
-
-
-def printable(text: str) -> str:
-    """Text from a hostile place for a terminal: no control characters, no broken Unicode."""
-    return "".join(
-        c if c.isprintable() else f"\\x{ord(c):02x}" for c in text.encode("utf-8", "backslashreplace").decode()
-    )
 
 
 def print_verdict(verdict: Verdict) -> None:

@@ -1,97 +1,27 @@
-"""Attempts of a policy at tasks: asked in batches, graded side by side, recorded one by one as they end."""
+"""Attempts of one turn: a policy is asked in batches, what it writes is graded side by side, recorded as it ends."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from taskgen import fill
+from taskgen.attempts import Attendance, Grader, OnRollout, Recorder, Request, fault_of, graded, loaded
 from taskgen.errors import PolicyFault, PrerequisiteError, StoreError, TaskgenError
 from taskgen.fill import CannotFill, Site
-from taskgen.grading.grade import grade_intake
-from taskgen.grading.intake import from_patch
-from taskgen.grading.task import Task, load
 from taskgen.policies.policy import Completion, Form, Policy, Prompt, Sampled, Sampling
-from taskgen.rollout_file import (
-    COST,
-    FAULT,
-    GRADING_SECONDS,
-    INDEX,
-    PATCH_SHA256,
-    PROMPT_TOKENS,
-    REASON,
-    RUN,
-    SECONDS,
-    TOKENS,
-    VERDICT,
-    Grade,
-    RolloutFile,
-)
+from taskgen.rollout_file import COST, PROMPT_TOKENS, SECONDS, TOKENS, RolloutFile
 from taskgen.sandbox import SandboxProvider
 from taskgen.stopper import StoppableProvider, Stopper
-from taskgen.types import Rollout, Turn, VerdictKind
+from taskgen.types import Turn
 
 ATTEMPT = "fill"
-#: Batches in a row without one answer, after which a policy counts as gone.
-DEAD_BATCHES = 2
-#: Workspaces that are kept in memory.
-_KEPT_TASKS = 32
-OnRollout = Callable[[Rollout], None]
-
-
-class GradingFault(TaskgenError):
-    """Grading could not be done: an infrastructure fault, which says nothing about the patch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One attempt that is wanted: ``index`` counts the attempts at a task from 0."""
-
-    folder: Path
-    index: int
-
-
-@lru_cache(maxsize=_KEPT_TASKS)
-def loaded(folder: Path) -> Task:
-    """A task; the last ones are kept. Raises FormatError."""
-    return load(folder)
-
-
-class Grader:
-    """Grades patches; the same patch of a task is graded once, also by an earlier run into the same file."""
-
-    def __init__(self, provider: SandboxProvider, cache: Path, known: dict[tuple[str, str], Grade]) -> None:
-        self._provider, self._cache, self._known = provider, cache, known
-        self._locks: dict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
-
-    def grade(self, folder: Path, patch: bytes) -> tuple[str, Grade, float]:
-        """The patch's digest, its grade, and the seconds that this call spent on it.
-
-        Raises GradingFault, or any TaskgenError of a sandbox or an environment that cannot be had.
-        """
-        digest = hashlib.sha256(patch).hexdigest()
-        key = folder.name, digest
-        with self._locks[key]:
-            if key in self._known:
-                return digest, self._known[key], 0.0
-            task = loaded(folder)
-            verdict = grade_intake(
-                task, lambda: from_patch(patch, task.rules), self._provider, self._cache, fail_fast=True
-            )
-            if verdict.kind is VerdictKind.INFRA_ERROR:
-                raise GradingFault(f"grading: {verdict.reason}")
-            grade = Grade(float(verdict.kind is VerdictKind.RESOLVED), verdict.kind.value, verdict.reason)
-            self._known[key] = grade
-        return digest, grade, verdict.seconds
 
 
 class Collector:
@@ -106,12 +36,12 @@ class Collector:
         file: RolloutFile, jobs: int, on_rollout: OnRollout, stopper: Stopper | None = None,
     ) -> None:  # fmt: skip
         """``stopper``: that of the run which these attempts are part of; their own, if they are all of it."""
-        self.policy, self.sampling, self.file = policy, sampling, file
+        self.policy, self.sampling = policy, sampling
         self.run = run_key(policy, sampling, seed)
-        self._seed, self._jobs, self._on_rollout = seed, jobs, on_rollout
-        self._stopper = stopper or Stopper()
+        name = f"{policy.name}@{policy.version}"
+        self._recorder = Recorder(self.run, ATTEMPT, name, sampling, seed, file, on_rollout)
+        self._jobs, self._stopper, self._attendance = jobs, stopper or Stopper(), Attendance()
         self._grader = Grader(StoppableProvider(provider, self._stopper), cache, file.grades)
-        self._unanswered = 0
 
     def collect(self, requests: Sequence[Request]) -> None:
         """Make and record the rollouts that are wanted; tasks' attempts must stand together.
@@ -141,24 +71,15 @@ class Collector:
     def _sampled(self, batch: Sequence[Request]) -> Iterator[tuple[Request, Prompt, Sampled]]:
         groups = [(folder, list(group)) for folder, group in groupby(batch, key=lambda request: request.folder)]
         prompts = [self._prompt(folder) for folder, _ in groups]
-        seeds = [[self._seed_of(request) for request in group] for _, group in groups]
+        seeds = [[self._recorder.seed_of(request) for request in group] for _, group in groups]
         answers = self.policy.complete(prompts, seeds, self.sampling)
         found = [
             (request, prompt, sample)
             for (_, group), prompt, samples in zip(groups, prompts, answers, strict=True)
             for request, sample in zip(group, samples, strict=True)
         ]
-        self._notice_death([sample for *_, sample in found])
+        self._attendance.notice([sample for *_, sample in found])
         yield from found
-
-    def _notice_death(self, samples: Sequence[Sampled]) -> None:
-        faults = [sample for sample in samples if isinstance(sample, PolicyFault)]
-        self._unanswered = self._unanswered + 1 if len(faults) == len(samples) else 0
-        if self._unanswered >= DEAD_BATCHES:
-            raise PolicyFault(
-                f"{self._unanswered} batches in a row without an answer: {faults[-1].args[0]}",
-                hint="the rollouts so far are kept; repair the policy and give the same command again",
-            )
 
     def _prompt(self, folder: Path) -> Prompt:
         task = loaded(folder)
@@ -169,45 +90,22 @@ class Collector:
         turn = Turn(role="user", text=str(task.row["problem_statement"]))
         return Prompt(instance_id=folder.name, folder=folder, text="", indent="", messages=(turn,))
 
-    def _seed_of(self, request: Request) -> int:
-        words = f"{self._seed}\0{request.folder.name}\0{request.index}".encode()
-        return int.from_bytes(hashlib.sha256(words).digest()[:7], "big")
-
     def _finish(self, request: Request, prompt: Prompt, sampled: Sampled) -> None:
         """Grade a sample and record it."""
         try:
             if isinstance(sampled, PolicyFault):
                 raise sampled
+            reward: float | None
             digest, grade, seconds = self._grader.grade(request.folder, _patch(request.folder, sampled))
-            extra: dict[str, Any] = {PATCH_SHA256: digest, VERDICT: grade.kind, REASON: grade.reason}
-            reward, extra[GRADING_SECONDS] = grade.reward, round(seconds, 3)
+            reward, extra = grade.reward, graded(grade, digest, seconds)
         except StoreError:
             raise
         except TaskgenError as error:
-            reward, extra = None, {FAULT: f"{type(error).__name__}: {error.args[0]}"}
+            reward, extra = None, fault_of(error)
         # A sandbox that was closed because the run is being stopped is no fault.
         self._stopper.check()
-        rollout = self._rollout(request, prompt, sampled, reward, extra)
-        self.file.append(rollout)
-        self._on_rollout(rollout)
-
-    def _rollout(
-        self, request: Request, prompt: Prompt, sampled: Sampled, reward: float | None, extra: dict[str, Any]
-    ) -> Rollout:
-        faults = len(self.file.tally(self.run, request.folder.name).faults)
-        mark = "" if reward is not None else f"-fault{faults}"
-        return Rollout(
-            rollout_id=f"{request.folder.name}-{self.run}-{request.index}{mark}",
-            instance_id=request.folder.name,
-            policy=f"{self.policy.name}@{self.policy.version}",
-            turns=() if isinstance(sampled, PolicyFault) else turns_of(prompt, sampled),
-            reward=reward,
-            repo=str(loaded(request.folder).row["repo"]),
-            extra={
-                RUN: self.run, INDEX: request.index, "attempt": ATTEMPT, "seed": self._seed_of(request),
-                "sampling": asdict(self.sampling), **_costs(sampled), **extra,
-            },
-        )  # fmt: skip
+        turns = () if isinstance(sampled, PolicyFault) else turns_of(prompt, sampled)
+        self._recorder.record(request, turns, reward, {**_costs(sampled), **extra})
 
 
 def cannot_attempt(folder: Path, policy: Policy) -> str:

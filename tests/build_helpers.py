@@ -93,6 +93,16 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "taskgen-cache"
 
 
+@pytest.fixture(scope="session")
+def demo_set(tmp_path_factory: pytest.TempPathFactory, build_cache: Path, bubblewrap: None) -> Path:
+    """The task set of ``make_project``: two tasks, built once a session. Not to be changed: copy it."""
+    folder = tmp_path_factory.mktemp("demo")
+    repos = write_repos(folder, {"path": str(make_project(folder / "demo"))})
+    ended = taskgen("build", repos, "--out", folder / "set", cache=build_cache)
+    assert ended.code == 0, ended.stderr
+    return folder / "set"
+
+
 def environment(cache: Path, **variables: str) -> dict[str, str]:
     return {**os.environ, "TASKGEN_CACHE": str(cache), "COLUMNS": "200", **variables}
 

@@ -13,33 +13,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from taskgen import fill
+from taskgen.attempts import loaded
 from taskgen.commands.calibrate import Options, Status, calibrate
 from taskgen.difficulty import Band, Design
 from taskgen.errors import PolicyFault, SandboxUnavailable
 from taskgen.policies.controls import GoldPolicy, NullPolicy, ScriptedPolicy
 from taskgen.policies.policy import Policy, Prompt, Sampled, Sampling
-from taskgen.rollout import loaded
 from taskgen.rollout_file import open_rollouts
 from taskgen.sandboxes.select import select
 from taskgen.trajectories import read_rollouts
-from tests.build_helpers import make_project, taskgen, tasks_of, write_repos
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory, build_cache: Path, bubblewrap: None) -> Path:
-    folder = tmp_path_factory.mktemp("calibrate")
-    ended = taskgen(
-        "build", write_repos(folder, {"path": str(make_project(folder / "demo"))}), "--out", folder / "set",
-        cache=build_cache,
-    )  # fmt: skip
-    assert ended.code == 0, ended.stderr
-    return folder / "set"
+from tests.build_helpers import taskgen, tasks_of
 
 
 @pytest.fixture
-def tasks(built: Path, tmp_path: Path) -> Path:
+def tasks(demo_set: Path, tmp_path: Path) -> Path:
     """A set with one task that can be filled."""
-    shutil.copytree(built, tmp_path / "set")
+    shutil.copytree(demo_set, tmp_path / "set")
     found = [f for f in tasks_of(tmp_path / "set") if isinstance(fill.site_of(loaded(f)), fill.Site)]
     for folder in tasks_of(tmp_path / "set"):
         if folder != found[0]:
@@ -169,7 +158,7 @@ def test_a_task_whose_gold_patch_fails_is_broken_and_not_hard(tasks: Path, optio
     assert found.status is Status.BROKEN and row_of(tasks)["difficulty"] is None
 
 
-def test_the_command(built: Path, tasks: Path, build_cache: Path) -> None:
+def test_the_command(tasks: Path, build_cache: Path) -> None:
     ended = taskgen("calibrate", tasks, "--policy", "gold", "--json", cache=build_cache)
     assert ended.code == 0, ended.stderr
     assert ended.json()["bands"] == {"too-hard": 0, "learnable": 0, "too-easy": 1}

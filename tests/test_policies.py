@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from taskgen.errors import ConfigError, PolicyFault, PrerequisiteError
+from taskgen.policies import tool_text
 from taskgen.policies.controls import GoldPolicy, NullPolicy, ScriptedPolicy, Strength
+from taskgen.policies.conversation import AgentLimits, ContextFull, Conversation, Reply, Tool
 from taskgen.policies.endpoint import EndpointConfig, EndpointPolicy
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
-from taskgen.policies.select import choose
-from taskgen.types import Turn
+from taskgen.policies.select import choose, choose_any
+from taskgen.types import ToolCall, ToolResult, Turn
 from tests.local_server import serving
 
 SAMPLING = Sampling(max_tokens=20, temperature=0.5)
@@ -176,6 +178,144 @@ def test_requests_at_one_time_are_bounded(endpoint: Endpoint, make: Make) -> Non
     assert 1 < endpoint.most_at_once <= 3
 
 
+# --- Conversations with tools ------------------------------------------------------------------------------------
+
+TOOL = Tool(name="bash", description="run it", parameters={"type": "object", "properties": {}})
+CALL = ToolCall(name="bash", arguments={"command": "ls"}, id="one")
+TURNS = (
+    Turn(role="system", text="be brief"),
+    Turn(role="user", text="write f"),
+    Turn(role="assistant", tool_calls=(CALL,)),
+    Turn(role="tool", tool_results=(ToolResult(text="a.py", call_id="one"),)),
+    Turn(role="assistant", text="hm \ud800"),
+    Turn(role="user", text="call a tool"),
+)
+
+
+def asked_with(*turns: Turn, seed: int = 1) -> Conversation:
+    return Conversation(instance_id="t", folder=Path("x"), turns=turns, seed=seed)
+
+
+def reply_to(policy: EndpointPolicy, *turns: Turn) -> Reply | PolicyFault:
+    (found,) = policy.reply([asked_with(*turns)], [TOOL], SAMPLING)
+    return found
+
+
+def with_calls(*calls: dict[str, Any]) -> dict[str, Any]:
+    body = answer("")
+    body["choices"][0] |= {"finish_reason": "tool_calls"}
+    body["choices"][0]["message"] |= {"content": None, "tool_calls": list(calls)}
+    return body
+
+
+def function(name: str, arguments: str, id: str = "c1") -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def test_a_conversation_is_sent_and_calls_are_read(endpoint: Endpoint, make: Make) -> None:
+    endpoint.body = with_calls(function("bash", '{"command": "ls"}'), function("read", '{"path"', "c2"))
+    found = reply_to(make(usd_per_million_prompt_tokens=3.0, usd_per_million_tokens=15.0), *TURNS)
+    assert isinstance(found, Reply)
+    assert found.turn.tool_calls == (
+        ToolCall(name="bash", arguments={"command": "ls"}, id="c1"),
+        ToolCall(name="read", arguments={"raw": '{"path"'}, id="c2"),
+    )
+    assert (found.turn.text, found.finish_reason, found.n_prompt_tokens, found.n_tokens) == ("", "tool_calls", 1000, 10)
+    assert found.cost_usd == pytest.approx(0.00315) and not found.problem
+    (sent,) = endpoint.requests
+    assert sent["messages"] == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "write f"},
+        {"role": "assistant", "content": None, "tool_calls": [function("bash", '{"command": "ls"}', "one")]},
+        {"role": "tool", "tool_call_id": "one", "content": "a.py"},
+        {"role": "assistant", "content": "hm ?"},
+        {"role": "user", "content": "call a tool"},
+    ]
+    described = {"name": "bash", "description": "run it", "parameters": {"type": "object", "properties": {}}}
+    assert sent["tools"] == [{"type": "function", "function": described}]
+
+
+def test_each_turn_of_each_conversation_has_a_seed_of_its_own(endpoint: Endpoint, make: Make) -> None:
+    make().reply([asked_with(*TURNS[:2], seed=s) for s in (1, 2)] + [asked_with(*TURNS[:4])], [TOOL], SAMPLING)
+    assert len({sent["seed"] for sent in endpoint.requests}) == 3
+
+
+def test_calls_of_another_form_have_ids_of_their_own(endpoint: Endpoint, make: Make) -> None:
+    endpoint.body = with_calls(
+        function("bash", "[1]"), function("bash", "", "c1"), function("", "{}", ""), {"id": None, "type": "function"}
+    )
+    found = reply_to(make(), *TURNS)
+    assert isinstance(found, Reply)
+    assert [(call.name, dict(call.arguments), call.id) for call in found.turn.tool_calls] == [
+        ("bash", {"raw": "[1]"}, "c1"), ("bash", {}, "call-2-1"), ("?", {}, "call-2-2"), ("?", {}, "call-2-3"),
+    ]  # fmt: skip
+
+
+def test_a_conversation_that_is_too_long_is_no_fault_of_the_endpoint(endpoint: Endpoint, make: Make) -> None:
+    endpoint.statuses = [400]
+    endpoint.body = {"error": {"message": "This model's maximum context length is 8192 tokens.", "code": 400}}
+    assert isinstance(reply_to(make(), *TURNS), ContextFull)
+
+
+def test_another_refusal_of_a_conversation_is_a_fault(endpoint: Endpoint, make: Make) -> None:
+    policy = make()
+    assert isinstance(reply_to(policy, *TURNS), Reply)
+    endpoint.statuses, endpoint.body = [400], {"error": {"message": "unknown field", "code": 400}}
+    found = reply_to(policy, *TURNS)
+    assert isinstance(found, PolicyFault) and not isinstance(found, ContextFull)
+
+
+# --- Tool calls as text ------------------------------------------------------------------------------------------
+
+OBJECT = '{"name": "bash", "arguments": {"command": "ls"}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"I look.\n<tool_call>\n{OBJECT}\n</tool_call>",
+        f"<tool_call>{OBJECT}</tool_call> and so on",
+        f"```json\n{OBJECT}\n```",
+        f"Look:\n```tool_call\n{OBJECT}\n```\n",
+    ],
+)
+def test_calls_are_read_from_text(text: str) -> None:
+    calls, problem = tool_text.parse(text, 3)
+    assert calls == (ToolCall(name="bash", arguments={"command": "ls"}, id="call-3-0"),) and not problem
+    assert [call.id for call in tool_text.parse(text + "\n" + text, 0)[0]] == ["call-0-0", "call-0-1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("<tool_call>{</tool_call>", "no JSON"),
+        (f"<tool_call>{OBJECT}, {OBJECT}</tool_call>", "no JSON"),
+        ("<tool_call>[1]</tool_call>", "a JSON object is wanted, not a list"),
+        ('<tool_call>{"name": "bash"}</tool_call>', "the keys must be name and arguments, not name"),
+        ('<tool_call>{"name": "bash", "arguments": "ls"}</tool_call>', "arguments an object"),
+        ('<tool_call>{"name": 1, "arguments": {}}</tool_call>', "name must be text"),
+        (f"<tool_call>{OBJECT}", "is not closed"),
+        (f"<tool_call>{'[' * 100_000}</tool_call>", "malformed tool call"),
+        (f"<tool_call>{OBJECT}</tool_call><tool_call>x</tool_call>", "no JSON"),
+    ],
+)
+def test_malformed_calls_are_said_and_not_guessed(text: str, problem: str) -> None:
+    calls, said = tool_text.parse(text, 0)
+    assert calls == () and problem in said and "<tool_call>" in said
+
+
+def test_text_without_calls_is_no_mistake() -> None:
+    for text in ("done", "```python\nprint(1)\n```", "```\n{}\n```"):
+        assert tool_text.parse(text, 0) == ((), "")
+
+
+def test_a_conversation_in_roles_and_texts() -> None:
+    sent = tool_text.messages(TURNS, [TOOL])
+    assert [message["role"] for message in sent] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert '"name": "bash"' in sent[0]["content"] and sent[0]["content"].startswith("be brief")
+    assert sent[3]["content"] == "<tool_response>\na.py\n</tool_response>" and sent[4]["content"] == "hm ?"
+
+
 # --- Controls ------------------------------------------------------------------------------------------------
 
 
@@ -218,11 +358,32 @@ def test_policies_by_name(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text("kind: scripted\nsolves: 0.25\nsampling:\n  max_tokens: 9\n")
     names = ["null", "gold", "openai:org/model@http://127.0.0.1:8000/v1", str(file)]
-    chosen = [choose(name, tmp_path, lambda prompt: "", lambda prompt: 0.0) for name in names]
-    assert [found.policy.name for found in chosen] == ["null", "gold", "org/model", "scripted"]
-    assert chosen[-1].sampling.max_tokens == 9
+    chosen = [choose_any(name, tmp_path, lambda prompt: "", lambda prompt: 0.0, lambda asked: ()) for name in names]
+    assert [found.policy.name for found in chosen if found.policy] == ["null", "gold", "org/model", "scripted"]
+    assert [found.converses.name for found in chosen if found.converses] == ["null", "gold", "org/model", "scripted"]
+    assert (chosen[-1].sampling.max_tokens, chosen[-1].turn_sampling.max_tokens) == (9, 9)
+    assert (chosen[0].sampling.max_tokens, chosen[0].turn_sampling.max_tokens) == (256, 2048)
     for found in chosen:
-        found.policy.close()
+        found.close()
+
+
+def test_a_policy_of_calls_only_converses(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("kind: calls\ncalls:\n- name: bash\n  arguments: {command: ls}\nagent:\n  turns: 3\n")
+    found = choose_any(str(file), tmp_path, lambda prompt: "", lambda prompt: 0.0, lambda asked: ())
+    with pytest.raises(ConfigError, match="only makes tool calls"):
+        choose(str(file), tmp_path, lambda prompt: "", lambda prompt: 0.0)
+    assert found.policy is None and found.limits == AgentLimits(turns=3)
+    assert found.converses is not None
+    turns: tuple[Turn, ...] = (Turn(role="user", text="go"),)
+    names = []
+    for _ in range(2):
+        asked = Conversation(instance_id="t", folder=Path("x"), turns=turns, seed=1)
+        (reply,) = found.converses.reply([asked], [], SAMPLING)
+        assert isinstance(reply, Reply)
+        names += [call.name for call in reply.turn.tool_calls]
+        turns = (*turns, reply.turn)
+    assert names == ["bash", "submit"]
 
 
 @pytest.mark.parametrize(
@@ -242,9 +403,11 @@ def test_policies_that_do_not_exist(text: str, message: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("kind: oracle\n", "kind: must be one of scripted, local, openai, found 'oracle'"),
+        ("kind: oracle\n", "kind: must be one of scripted, calls, local, openai, found 'oracle'"),
         ("kind: scripted\nsolves: 2.0\n", r"p\.yaml:2: solves"),
         ("kind: openai\nmodel: m\nendpoint: http://x\nmodle: n\n", r"p\.yaml:4: unknown key 'modle'"),
+        ("kind: calls\ncalls:\n- nam: bash\n", r"p\.yaml:3: unknown key 'nam'"),
+        ("kind: scripted\nagent:\n  turns: 0\n", r"p\.yaml:3: agent\.turns"),
         ("kind: local\nsampling:\n  top_p: 0.9\n", r"p\.yaml:3: unknown key 'top_p'"),
     ],
 )

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from taskgen import taskset
+from taskgen.agent_rollout import EpisodeCollector
+from taskgen.attempts import Request
 from taskgen.difficulty import Band, Design, Estimate, estimate, honest_z, next_look, pass_at_k
 from taskgen.policies.controls import GoldPolicy
+from taskgen.policies.conversation import AgentLimits, Converses
 from taskgen.policies.policy import Policy, Sampling
-from taskgen.rollout import Collector, Request, cannot_attempt
+from taskgen.rollout import Collector, cannot_attempt
 from taskgen.rollout_file import RolloutFile, Tally
 from taskgen.sandbox import SandboxProvider
 from taskgen.stopper import Stopper
@@ -24,6 +27,21 @@ from taskgen.types import Rollout
 #: all of a task's samples with it: that is one.
 MAX_BAD_ROUNDS = 3
 OnStep = Callable[[str], None]
+
+
+class Attempt(StrEnum):
+    """How tasks are attempted. FILL: in one turn, by writing the deleted body. AGENT: by turns of tool calls."""
+
+    FILL = "fill"
+    AGENT = "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByTurns:
+    """A policy that attempts tasks by turns of tool calls, within limits."""
+
+    policy: Converses
+    limits: AgentLimits = field(default_factory=AgentLimits)
 
 
 class Status(StrEnum):
@@ -69,6 +87,7 @@ class Calibration:
 
     policy: str
     policy_version: str
+    attempt: Attempt
     run: str
     design: Design
     tasks: tuple[Calibrated, ...]
@@ -85,8 +104,8 @@ class Calibration:
     def as_json(self) -> dict[str, Any]:
         """For programs."""
         return {
-            "policy": self.policy, "policy_version": self.policy_version, "run": self.run,
-            "design": asdict(self.design), "z": honest_z(self.design), "rollouts": self.n_rollouts,
+            "policy": self.policy, "policy_version": self.policy_version, "attempt": self.attempt.value,
+            "run": self.run, "design": asdict(self.design), "z": honest_z(self.design), "rollouts": self.n_rollouts,
             "bands": {band.value: self.in_band(band) for band in Band},
             "statuses": {status.value: len(self.of(status)) for status in Status},
             "tasks": [task.as_json() for task in self.tasks],
@@ -111,7 +130,9 @@ class Options:
     stopper: Stopper | None = None
 
 
-def calibrate(tasks: Path, policy: Policy, file: RolloutFile, options: Options, on_step: OnStep) -> Calibration:
+def calibrate(
+    tasks: Path, policy: Policy | ByTurns, file: RolloutFile, options: Options, on_step: OnStep
+) -> Calibration:
     """Attempt each task until its band is clear, and write what was found into the task set.
 
     Rollouts in ``file`` that are of the same run count; so a run that was stopped goes on.
@@ -124,33 +145,40 @@ def calibrate(tasks: Path, policy: Policy, file: RolloutFile, options: Options, 
     """
     work = Attempts(policy, file, options, on_step)
     folders = taskset.find_tasks(tasks)
-    reasons = {folder: cannot_attempt(folder, policy) for folder in folders}
+    reasons = {folder: "" if isinstance(policy, ByTurns) else cannot_attempt(folder, policy) for folder in folders}
     try:
         work.attempt([folder for folder in folders if not reasons[folder]])
     finally:
         found = [work.result(folder, reasons[folder]) for folder in folders]
-        _write(folders, found, policy)
+        _write(folders, found, work)
     return Calibration(
-        policy=policy.name, policy_version=policy.version, run=work.collector.run, design=options.design,
-        tasks=tuple(found), n_rollouts=work.n_rollouts,
+        policy=work.name, policy_version=work.version, attempt=work.attempt_by, run=work.collector.run,
+        design=options.design, tasks=tuple(found), n_rollouts=work.n_rollouts,
     )  # fmt: skip
 
 
 class Attempts:
     """The attempts of one run."""
 
-    def __init__(self, policy: Policy, file: RolloutFile, options: Options, on_step: OnStep) -> None:
+    def __init__(self, policy: Policy | ByTurns, file: RolloutFile, options: Options, on_step: OnStep) -> None:
+        asked = policy.policy if isinstance(policy, ByTurns) else policy
+        self.name, self.version = asked.name, asked.version
+        self.attempt_by = Attempt.AGENT if isinstance(policy, ByTurns) else Attempt.FILL
         self.collector = self._collector(policy, file, options)
+        # Whether a task can be solved here at all is asked of its patch, however it is attempted.
         self._gold = self._collector(GoldPolicy(), file, options)
         self._file, self._design, self._on_step = file, options.design, on_step
         self._bad_rounds: Counter[Path] = Counter()
         self.n_rollouts = 0
 
-    def _collector(self, policy: Policy, file: RolloutFile, options: Options) -> Collector:
-        return Collector(
-            policy, options.sampling, seed=options.seed, provider=options.provider, cache=options.cache,
-            file=file, jobs=options.jobs, on_rollout=self._count, stopper=options.stopper,
-        )  # fmt: skip
+    def _collector(self, policy: Policy | ByTurns, file: RolloutFile, options: Options) -> Collector | EpisodeCollector:
+        shared: dict[str, Any] = {
+            "seed": options.seed, "provider": options.provider, "cache": options.cache, "file": file,
+            "jobs": options.jobs, "on_rollout": self._count,
+        }  # fmt: skip
+        if isinstance(policy, ByTurns):
+            return EpisodeCollector(policy.policy, options.sampling, policy.limits, **shared)
+        return Collector(policy, options.sampling, stopper=options.stopper, **shared)
 
     def _count(self, rollout: Rollout) -> None:
         self.n_rollouts += 1
@@ -198,7 +226,7 @@ class Attempts:
         gold = self._tally(self._gold, folder)
         return look is None and tally.passes(n) == 0 and 0 not in gold.rewards
 
-    def _tally(self, collector: Collector, folder: Path) -> Tally:
+    def _tally(self, collector: Collector | EpisodeCollector, folder: Path) -> Tally:
         return self._file.tally(collector.run, folder.name)
 
     def result(self, folder: Path, cannot: str) -> Calibrated:
@@ -225,19 +253,21 @@ class Attempts:
         return Status.BROKEN, "not even the gold patch passes here"
 
 
-def difficulty_of(found: Estimate, policy: Policy) -> dict[str, Any]:
-    """The ``difficulty`` struct of a row."""
+def difficulty_of(found: Estimate, name: str, version: str) -> dict[str, Any]:
+    """The ``difficulty`` struct of a row, for the policy of this name and version."""
     return {
-        "policy": policy.name, "policy_version": policy.version, "n": found.n, "passes": found.passes,
+        "policy": name, "policy_version": version, "n": found.n, "passes": found.passes,
         "pass_at_1": found.pass_at_1, "interval": list(found.interval), "band": found.band.value,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
 
 
-def _write(folders: Sequence[Path], found: Sequence[Calibrated], policy: Policy) -> None:
+def _write(folders: Sequence[Path], found: Sequence[Calibrated], work: Attempts) -> None:
+    # The chance of a pass is that of a policy and of a way to attempt: another way must not pass for the same.
+    version = work.version if work.attempt_by is Attempt.FILL else f"{work.version} ({work.attempt_by})"
     taskset.write_difficulties(
         {
-            folder: difficulty_of(task.estimate, policy)
+            folder: difficulty_of(task.estimate, work.name, version)
             for folder, task in zip(folders, found, strict=True)
             if task.estimate is not None
         }

@@ -209,7 +209,8 @@ class Steered:
             design = self._target.design
             record |= {"n": estimate.n, "passes": estimate.passes, "reason": _REASONS.get(estimate.band, "")}
             record["detail"] = f"{estimate.passes} of {estimate.n} passed; band {design.low:g} to {design.high:g}"
-            record["difficulty"] = difficulty_of(estimate, self._target.policy)
+            asked = self._target.policy
+            record["difficulty"] = difficulty_of(estimate, asked.name, asked.version)
         self._state.put(STAGE, name, record)
         return record, ""
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from taskgen import fill, hardness, process, taskset, trainer_process
 from taskgen.atomic import disk_faults
+from taskgen.attempts import Grader, loaded
 from taskgen.errors import CommandError, ConfigError, FormatError, StoreError
 from taskgen.fill import Site
 from taskgen.hints.rules import DEFAULT, load_rules
 from taskgen.hints.writer import Hinter
 from taskgen.policies.select import choose
 from taskgen.process import Completed
-from taskgen.rollout import Grader, loaded
 from taskgen.rollout_file import RolloutFile, open_rollouts
 from taskgen.sandbox import SandboxProvider
 from taskgen.stopper import Interrupted, StoppableProvider, Stopper

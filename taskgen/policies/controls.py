@@ -7,7 +7,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from taskgen.errors import PolicyFault
+from taskgen.policies.conversation import Conversation, Reply, Tool
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
+from taskgen.types import ToolCall, Turn
 
 #: What the scripted policy writes where it fails: plausible to look at, and no test of an accepted task passes with it
 #: (a deletion is accepted only if trivial stubs fail).
@@ -116,12 +119,25 @@ class ScriptedPolicy:
             for prompt, chance, group in zip(prompts, map(self._chance, prompts), seeds, strict=True)
         ]
 
+    def is_right(self, chance: float, seed: int) -> bool:
+        """Whether the attempt with this seed solves a task that has this chance of a pass."""
+        return random.Random(seed).random() < chance
+
     def _chance(self, prompt: Prompt) -> float:
         default = self.solves if self.strength is None else self.strength.chance(prompt)
         return self.rates.get(prompt.instance_id, default)
 
+    def conversation(self, gold_calls_of: CallsOf) -> ScriptedConversation:
+        """The same strength by turns: the gold patch's changes, or none."""
+
+        def calls_of(asked: Conversation) -> Sequence[ToolCall]:
+            prompt = Prompt(instance_id=asked.instance_id, folder=asked.folder, text="", indent="", messages=())
+            return gold_calls_of(asked) if self.is_right(self._chance(prompt), asked.seed) else ()
+
+        return ScriptedConversation(name=self.name, version=self.version, calls_of=calls_of)
+
     def _one(self, prompt: Prompt, chance: float, seed: int) -> Completion:
-        right = random.Random(seed).random() < chance
+        right = self.is_right(chance, seed)
         if self.form is Form.PATCH:
             return _gold(prompt) if right else Completion(text="", form=Form.PATCH, finish_reason="stop", cost_usd=0.0)
         body = self.body_of(prompt) if right else f"{prompt.indent}{WRONG}\n"
@@ -129,3 +145,45 @@ class ScriptedPolicy:
 
     def close(self) -> None:
         """Holds nothing."""
+
+
+CallsOf = Callable[[Conversation], Sequence[ToolCall]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedConversation:
+    """Makes calls that are known beforehand, one a turn, and then submits.
+
+    Attributes:
+        calls_of: the calls of a conversation; must not depend on how far it has come.
+    """
+
+    name: str
+    version: str
+    calls_of: CallsOf
+    batch: int = 64
+
+    def reply(
+        self, conversations: Sequence[Conversation], tools: Sequence[Tool], sampling: Sampling
+    ) -> list[Reply | PolicyFault]:
+        """The next call of each script."""
+        return [self._next(conversation) for conversation in conversations]
+
+    def _next(self, conversation: Conversation) -> Reply:
+        n, calls = conversation.n_replies, self.calls_of(conversation)
+        call = calls[n] if n < len(calls) else ToolCall(name="submit", arguments={})
+        made = ToolCall(name=call.name, arguments=call.arguments, id=f"call-{n}")
+        return Reply(turn=Turn(role="assistant", tool_calls=(made,)), cost_usd=0.0)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+def null_conversation() -> ScriptedConversation:
+    """Submits at once: pass@1 is 0."""
+    return ScriptedConversation(name="null", version="1", calls_of=lambda conversation: ())
+
+
+def gold_conversation(gold_calls_of: CallsOf) -> ScriptedConversation:
+    """Makes the gold patch's changes: pass@1 is 1."""
+    return ScriptedConversation(name="gold", version="1", calls_of=gold_calls_of)

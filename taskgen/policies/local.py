@@ -15,9 +15,12 @@ from pydantic import Field
 
 from taskgen import trainer_process
 from taskgen.errors import PolicyFault, PrerequisiteError
+from taskgen.policies import tool_text
 from taskgen.policies.config import PolicyConfig
+from taskgen.policies.conversation import Conversation, Reply, Tool
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
 from taskgen.trainer_process import TrainerDied, TrainerProcess
+from taskgen.types import Turn
 
 DEFAULT_MODEL = "smollm2"
 
@@ -75,9 +78,31 @@ class LocalPolicy:
 
         Raises PrerequisiteError if it cannot be started again.
         """
+        found = self._generated([question_of(prompt, self.form) for prompt in prompts], seeds, sampling)
+        if isinstance(found, PolicyFault):
+            return [[found for _ in group] for group in seeds]
+        return [list(group) for group in found]
+
+    def reply(
+        self, conversations: Sequence[Conversation], tools: Sequence[Tool], sampling: Sampling
+    ) -> list[Reply | PolicyFault]:
+        """The next turn of each conversation, in one batch; calls are text (see ``tool_text``).
+
+        Faults and errors are those of ``complete``.
+        """
+        questions = [{"messages": tool_text.messages(asked.turns, tools)} for asked in conversations]
+        found = self._generated(questions, [[asked.turn_seed] for asked in conversations], sampling)
+        if isinstance(found, PolicyFault):
+            return [found for _ in conversations]
+        return [reply_of(group[0], asked.n_replies) for group, asked in zip(found, conversations, strict=True)]
+
+    def _generated(
+        self, questions: Sequence[Mapping[str, Any]], seeds: Sequence[Sequence[int]], sampling: Sampling
+    ) -> list[list[Completion]] | PolicyFault:
+        """All samples in one batch, or why there are none."""
         began = time.monotonic()
         message = {
-            "prompts": [question_of(prompt, self.form) for prompt in prompts],
+            "prompts": questions,
             "seeds": [list(group) for group in seeds],
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -85,17 +110,15 @@ class LocalPolicy:
         try:
             answer = self._started().ask(message, self._config.timeout_s)
             if "error" in answer:
-                raise PolicyFault(f"{self.name}: {answer['error']}")
+                return PolicyFault(f"{self.name}: {answer['error']}")
             share = (time.monotonic() - began) / max(1, sum(map(len, seeds)))
             return [
                 [completion_of(sample, group["ids"], self.form, share) for sample in group["samples"]]
                 for group in answer["prompts"]
             ]
-        except (TrainerDied, PolicyFault, KeyError, TypeError, ValueError) as error:
-            if not isinstance(error, PolicyFault):
-                self.close()
-            fault = PolicyFault(f"{self.name}: the process that generates was lost: {error}")
-            return [[error if isinstance(error, PolicyFault) else fault for _ in group] for group in seeds]
+        except (TrainerDied, KeyError, TypeError, ValueError) as error:
+            self.close()
+            return PolicyFault(f"{self.name}: the process that generates was lost: {error}")
 
     def close(self) -> None:
         """End the process."""
@@ -123,6 +146,22 @@ def completion_of(sample: Mapping[str, Any], prompt_ids: Sequence[int], form: Fo
         n_prompt_tokens=len(prompt_ids),
         n_tokens=len(sample["ids"]),
         seconds=share_s,
+    )
+
+
+def reply_of(sample: Completion, n_before: int) -> Reply:
+    """A sample as a turn; ``n_before``: replies before it."""
+    calls, problem = tool_text.parse(sample.text, n_before)
+    return Reply(
+        turn=Turn(role="assistant", text=sample.text, tool_calls=calls),
+        finish_reason=sample.finish_reason,
+        problem=problem,
+        prompt_ids=sample.prompt_ids,
+        token_ids=sample.token_ids,
+        logps=sample.logps,
+        n_prompt_tokens=sample.n_prompt_tokens,
+        n_tokens=sample.n_tokens,
+        seconds=sample.seconds,
     )
 
 

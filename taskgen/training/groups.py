@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from taskgen import fill
+from taskgen.attempts import Grader, loaded
 from taskgen.behaviour import BehaviourConfig, Effort, effort_for, shape, with_effort
 from taskgen.errors import TaskgenError
 from taskgen.fill import Site
@@ -20,7 +21,7 @@ from taskgen.hints.writer import Hinter
 from taskgen.monitor import masks, monitor
 from taskgen.policies.local import question_of
 from taskgen.policies.policy import Completion, Prompt, Sampling
-from taskgen.rollout import Grader, loaded, turns_of
+from taskgen.rollout import turns_of
 from taskgen.rollout_file import (
     EARNED,
     FAULT,

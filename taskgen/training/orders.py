@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taskgen import fill, process, taskset, trainer_process
+from taskgen.attempts import loaded
 from taskgen.errors import FormatError
 from taskgen.fill import Site
-from taskgen.rollout import loaded
 from taskgen.training.config import OrderSection
 
 _OUTPUT_BYTES = 16 << 10

@@ -15,6 +15,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from taskgen.errors import PolicyFault, PrerequisiteError
 from taskgen.hints.context import hinted
 from taskgen.hints.rules import Hint
+from taskgen.policies.conversation import Conversation, Reply, Tool
 from taskgen.policies.local import LocalConfig, LocalPolicy
 from taskgen.policies.policy import Completion, Form, Prompt, Sampled, Sampling
 from taskgen.types import Turn
@@ -163,6 +164,28 @@ def test_a_local_policy_lives_dies_and_lives_again(tiny_model: Path, tmp_path: P
     finally:
         policy.close()
     assert policy.pid is None
+
+
+def test_a_local_policy_converses_and_keeps_the_exact_ids(tiny_model: Path, tmp_path: Path) -> None:
+    policy = LocalPolicy(LocalConfig(model=str(tiny_model), dtype="float32", style="chat"), tmp_path)
+    tools = [Tool(name="bash", description="run it", parameters={})]
+    opening = (Turn(role="system", text="s"), Turn(role="user", text="u"))
+    try:
+        asked = [Conversation(instance_id="t", folder=Path("x"), turns=opening, seed=seed) for seed in (1, 2)]
+        first, second = policy.reply(asked, tools, SAMPLING)
+        assert isinstance(first, Reply) and isinstance(second, Reply)
+        assert first.prompt_ids == second.prompt_ids and first.turn.text != second.turn.text
+        assert first.token_ids and first.logps and len(first.token_ids) == len(first.logps) == first.n_tokens
+        assert first.turn.tool_calls == () and first.cost_usd is None
+        turns = (*opening, first.turn, Turn(role="user", text="call a tool"))
+        (later,) = policy.reply([Conversation(instance_id="t", folder=Path("x"), turns=turns, seed=1)], tools, SAMPLING)
+        assert isinstance(later, Reply) and later.prompt_ids and len(later.prompt_ids) > len(first.prompt_ids or ())
+        assert later.turn.text != first.turn.text, "each turn has a seed of its own"
+        os.kill(policy.pid or 0, signal.SIGKILL)
+        assert all(isinstance(lost, PolicyFault) for lost in policy.reply(asked, tools, SAMPLING))
+        assert policy.reply(asked, tools, SAMPLING)[0].turn == first.turn  # type: ignore[union-attr]
+    finally:
+        policy.close()
 
 
 def test_other_weights_are_another_version(tiny_model: Path, tmp_path: Path) -> None:
