@@ -21,7 +21,7 @@ from typing import Annotated, Any, NoReturn
 import platformdirs
 import typer
 
-from taskgen import __version__, fill, hardness, taskset
+from taskgen import __version__, taskset
 from taskgen.atomic import disk_faults
 from taskgen.commands import audit as audit_command
 from taskgen.commands import doctor as doctor_command
@@ -59,8 +59,8 @@ from taskgen.grading.grade import grade_tree
 from taskgen.leaks.sarif import to_sarif
 from taskgen.leaks.targets import TargetKind, kind_of
 from taskgen.monitor.judge import load_judge
-from taskgen.policies.select import USAGE, Chosen, choose
-from taskgen.rollout import loaded
+from taskgen.policies.select import USAGE
+from taskgen.rollout import policy_named
 from taskgen.rollout_file import open_rollouts
 from taskgen.sandboxes.select import select
 from taskgen.stopper import Interrupted, Stopper
@@ -159,7 +159,7 @@ def build(
         max_tasks=max_tasks,
     )
     cache, stopper = cache_folder(), Stopper()
-    chosen = _policy(policy, cache) if policy is not None else None
+    chosen = policy_named(policy, cache) if policy is not None else None
     try:
         if chosen is not None:
             target = Target(policy=chosen.policy, sampling=chosen.sampling, design=design)
@@ -173,16 +173,6 @@ def build(
         if chosen is not None:
             chosen.policy.close()
     _report_build(summaries, to, as_json)
-
-
-def _policy(text: str, cache: Path) -> Chosen:
-    """The policy that an option names."""
-    return choose(
-        text,
-        cache,
-        body_of=lambda prompt: fill.gold_body(loaded(prompt.folder)),
-        hardness_of=lambda prompt: hardness.hardness_of(loaded(prompt.folder)),
-    )
 
 
 def _chosen(specs: tuple[RepoSpec, ...], only: list[str]) -> list[RepoSpec]:
@@ -390,7 +380,7 @@ def calibrate(
     folders = taskset.find_tasks(tasks)
     path = rollouts or _beside(folders[0]) / "rollouts.jsonl"
     with open_rollouts(path) as file:
-        chosen = _policy(policy, cache)
+        chosen = policy_named(policy, cache)
         try:
             options = Options(
                 design=design, sampling=chosen.sampling, provider=select(sandbox.value, cache), cache=cache,
