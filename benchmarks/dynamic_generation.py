@@ -3,8 +3,8 @@
 Builds each set below OUT (a run that was stopped goes on): once without ``--policy``, whose tasks each policy then
 attempts (``taskgen calibrate``), and once for each policy with ``--policy --band``; each policy but the first also
 attempts what was made for the one before it. The policies are scripted ones (``taskgen.hardness`` says what makes a
-task hard for them). Exit code 1 if the median pass rate of the tasks that were made for a policy lies out of the band, or the best
-policy's median lies in it without steering, on the plain tasks or on those that were made for the policy before it.
+task hard for them). Exit code 1 if the median pass rate of the tasks that were made for a policy lies out of the band,
+or the best policy's lies in it without steering: on the plain tasks, or on those made for the policy before it.
 """
 
 from __future__ import annotations
