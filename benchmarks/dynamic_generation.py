@@ -1,15 +1,17 @@
 """Tasks made for a policy, against tasks that are not: ``python -m benchmarks.dynamic_generation OUT``.
 
 Builds each set below OUT (a run that was stopped goes on): once without ``--policy``, whose tasks each policy then
-attempts (``taskgen calibrate``), and once for each policy with ``--policy --band``. The policies are scripted ones
-(``taskgen.hardness`` says what makes a task hard for them). Exit code 1 if the median pass rate of the tasks that were
-made for a policy lies out of the band, or that of the better policy without steering lies in it.
+attempts (``taskgen calibrate``), and once for each policy with ``--policy --band``; each policy but the first also
+attempts what was made for the one before it. The policies are scripted ones (``taskgen.hardness`` says what makes a
+task hard for them). Exit code 1 if the median pass rate of the tasks that were made for a policy lies out of the band,
+or the best policy's lies in it without steering: on the plain tasks, or on those made for the policy before it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,7 +27,7 @@ from taskgen import taskset
 from taskgen.steering import Setting
 
 LOW, HIGH = 0.1, 0.9
-POLICIES = {"weak": 2.0, "better": 6.0}
+POLICIES = {"weak": 2.0, "better": 6.0, "best": 9.0}
 LIBRARIES = ("inflection", "xmltodict")
 Rate = tuple[Setting, float]
 
@@ -47,13 +49,23 @@ def as_built(row: Mapping[str, Any]) -> Setting:
 
 
 def unsteered(out: Path, policy: Path) -> list[Rate]:
-    """The pass rates of a policy on the tasks of the plain build."""
+    """The pass rates of a policy on tasks that were not made for it."""
     found = taskgen(
         "calibrate", out, "--policy", policy, "--band", f"{LOW}:{HIGH}", "--max-samples", "16",
         "--rollouts", out.parent / f"{policy.stem}.jsonl",
     )  # fmt: skip
     rows = {folder.name: taskset.read_row(folder) for folder in taskset.find_tasks(out)}
-    return [(as_built(rows[task["instance_id"]]), task["pass_at_1"]) for task in found["tasks"] if "pass_at_1" in task]
+    known = {a["candidate"]: a["setting"] for r in read_build(out)["repos"] for a in r["attempted"]}
+    return [
+        (Setting(**known[name]) if name in known else as_built(rows[name]), task["pass_at_1"])
+        for task in found["tasks"]
+        if "pass_at_1" in task and (name := task["instance_id"])
+    ]
+
+
+def read_build(out: Path) -> dict[str, Any]:
+    """What a set's build.json says."""
+    return dict(json.loads((out / "build.json").read_text()))
 
 
 def steered(built: Mapping[str, Any]) -> tuple[list[Rate], list[Rate]]:
@@ -86,23 +98,29 @@ def main() -> int:
     chosen = [word for name in args.only for word in ("--only", name)] + ["--max-tasks", str(args.max_tasks)]
     taskgen("build", *chosen, "--out", args.out / "plain")
     table = Table(
-        "policy (strength)", "build", "tasks", "in the band", "median pass rate", "median lines", "lines",
-        "several definitions", "docstring dropped", "hints", title=f"Band {LOW} to {HIGH}; {', '.join(args.only)}",
+        "policy", "build", "tasks", "in the band", "median rate", "median lines", "lines", "combined", "no docstring",
+        "hints", title=f"Band {LOW} to {HIGH}; {', '.join(args.only)}",
     )  # fmt: skip
-    good = True
+    good, before = True, ""
     for name, skill in POLICIES.items():
         policy = args.out / f"{name}.yaml"
         policy.write_text(f"kind: scripted\nstrength: {skill}\nwhole: true\n")
-        plain = unsteered(args.out / "plain", policy)
+        others = {"plain": unsteered(args.out / "plain", policy)}
+        if before:
+            # A copy: the set itself says how hard its tasks are for the policy that they were made for.
+            shutil.copytree(args.out / before, args.out / f"{before}-for-{name}", dirs_exist_ok=True)
+            others[f"steered for {before}"] = unsteered(args.out / f"{before}-for-{name}", policy)
         built = taskgen(
             "build", *chosen, "--out", args.out / name, "--policy", policy, "--band", f"{LOW}:{HIGH}", ok=(0, 4)
         )
         attempted, kept = steered(built)
-        for label, rates in (("plain", plain), ("steered, attempted", attempted), ("steered, kept", kept)):
+        for label, rates in (*others.items(), ("steered: attempted", attempted), ("steered: kept", kept)):
             table.add_row(*line(name, label, rates))
-        good &= bool(kept) and all(LOW <= median(rate for _, rate in rates) <= HIGH for rates in (attempted, kept))
-        good &= name != "better" or not LOW <= median(rate for _, rate in plain) <= HIGH
-    Console(width=150).print(table)
+        table.add_section()
+        good &= bool(kept) and LOW <= median(rate for _, rate in kept) <= HIGH
+        before = name
+    good &= not any(LOW <= median(rate for _, rate in rates) <= HIGH for rates in others.values())
+    Console(width=132).print(table)
     return int(not good)
 
 

@@ -64,7 +64,8 @@ from taskgen.leaks.sarif import to_sarif
 from taskgen.leaks.targets import TargetKind, kind_of
 from taskgen.monitor.judge import load_judge
 from taskgen.policies.policy import Policy, Sampling
-from taskgen.policies.select import USAGE, Choice, Chosen, choose, choose_any
+from taskgen.policies.select import USAGE, Choice, choose_any
+from taskgen.rollout import policy_named
 from taskgen.rollout_file import open_rollouts
 from taskgen.sandboxes.select import select
 from taskgen.stopper import Interrupted, Stopper
@@ -166,7 +167,7 @@ def build(
         max_tasks=max_tasks,
     )
     cache, stopper = cache_folder(), Stopper()
-    chosen = _policy(policy, cache) if policy is not None else None
+    chosen = policy_named(policy, cache) if policy is not None else None
     try:
         if chosen is not None:
             target = Target(policy=chosen.policy, sampling=chosen.sampling, design=design)
@@ -180,16 +181,6 @@ def build(
         if chosen is not None:
             chosen.policy.close()
     _report_build(summaries, to, as_json)
-
-
-def _policy(text: str, cache: Path) -> Chosen:
-    """The policy that an option names."""
-    return choose(
-        text,
-        cache,
-        body_of=lambda prompt: fill.gold_body(loaded(prompt.folder)),
-        hardness_of=lambda prompt: hardness.hardness_of(loaded(prompt.folder)),
-    )
 
 
 def _chosen(specs: tuple[RepoSpec, ...], only: list[str]) -> list[RepoSpec]:

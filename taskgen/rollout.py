@@ -11,11 +11,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from taskgen import fill
+from taskgen import fill, hardness
 from taskgen.attempts import Attendance, Grader, OnRollout, Recorder, Request, fault_of, graded, loaded
 from taskgen.errors import PolicyFault, PrerequisiteError, StoreError, TaskgenError
 from taskgen.fill import CannotFill, Site
 from taskgen.policies.policy import Completion, Form, Policy, Prompt, Sampled, Sampling
+from taskgen.policies.select import Chosen, choose
 from taskgen.rollout_file import COST, PROMPT_TOKENS, SECONDS, TOKENS, RolloutFile
 from taskgen.sandbox import SandboxProvider
 from taskgen.stopper import StoppableProvider, Stopper
@@ -114,6 +115,16 @@ def cannot_attempt(folder: Path, policy: Policy) -> str:
         return ""
     site = fill.site_of(loaded(folder))
     return site.reason if isinstance(site, CannotFill) else ""
+
+
+def policy_named(text: str, cache: Path) -> Chosen:
+    """The policy that ``--policy`` names, with what the scripted one must know of tasks. Raises as ``choose``."""
+    return choose(
+        text,
+        cache,
+        body_of=lambda prompt: fill.gold_body(loaded(prompt.folder)),
+        hardness_of=lambda prompt: hardness.hardness_of(loaded(prompt.folder)),
+    )
 
 
 def run_key(policy: Policy, sampling: Sampling, seed: int) -> str:

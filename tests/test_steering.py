@@ -9,9 +9,12 @@ from statistics import median
 import pytest
 
 from taskgen import steering
+from taskgen.commands.steered import Target, pool_of
 from taskgen.difficulty import Band, Design, band_of
+from taskgen.policies.controls import ScriptedPolicy
+from taskgen.policies.policy import Form, Sampling
 from taskgen.steering import Measured, Setting, learn, ranked, setting_of, settings_of, widened
-from taskgen.types import Candidate, Definition, Deleted, Deletion, Removal
+from taskgen.types import Candidate, Definition, Deleted, Deletion, Recipe, Removal
 from tests.project_helpers import recipe_of
 
 BAND = Design(low=0.25, high=0.75)
@@ -166,6 +169,26 @@ def test_settings_of_recipes() -> None:
 def test_sizes_do_not_count_docstrings() -> None:
     assert setting_of(candidate("a", 8, docstring=False)) == Setting(lines=8, keep_docstring=False)
     assert setting_of(candidate("a", 8, 3, hints=True)) == Setting(lines=8, definitions=3, hints=True)
+
+
+def test_what_a_policy_of_one_body_cannot_attempt_is_left_out_and_said() -> None:
+    asked: list[bool] = []
+
+    def propose(recipes: Sequence[Recipe]) -> list[Candidate]:
+        asked.append(any(recipe.hints for recipe in recipes))
+        return [candidate("a", 8), candidate("b", 8, 3), candidate("c", 9, 2)]
+
+    def target(form: Form) -> Target:
+        policy = ScriptedPolicy(solves=0.5, body_of=lambda prompt: "", form=form)
+        return Target(policy=policy, sampling=Sampling(), design=BAND)
+
+    recipes = [recipe_of("function")]
+    fit, note = pool_of(target(Form.CONTINUATION), propose, recipes)
+    assert [c.instance_id for c in fit] == [candidate("a", 8).instance_id]
+    assert note == "2 of 3 candidates delete more than one body: scripted cannot attempt them"
+    fit, note = pool_of(target(Form.PATCH), propose, recipes)
+    assert (len(fit), note) == (3, "")
+    assert asked == [False, True], "what only goes on with a file's text gets no hints"
 
 
 def test_bodies_that_one_body_brings_back() -> None:

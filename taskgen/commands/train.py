@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from taskgen import fill, hardness, process, taskset, trainer_process
+from taskgen import fill, process, taskset, trainer_process
 from taskgen.atomic import disk_faults
 from taskgen.attempts import Grader, loaded
 from taskgen.errors import CommandError, ConfigError, FormatError, StoreError
 from taskgen.fill import Site
 from taskgen.hints.rules import DEFAULT, load_rules
 from taskgen.hints.writer import Hinter
-from taskgen.policies.select import choose
 from taskgen.process import Completed
+from taskgen.rollout import policy_named
 from taskgen.rollout_file import RolloutFile, open_rollouts
 from taskgen.sandbox import SandboxProvider
 from taskgen.stopper import Interrupted, StoppableProvider, Stopper
@@ -192,12 +192,7 @@ def _hinter(config: TrainConfig, cache: Path) -> Hinter:
     rules = load_rules(config.feedback.rules or DEFAULT)
     if not rules.writer:
         return Hinter(rules)
-    chosen = choose(
-        rules.writer,
-        cache,
-        body_of=lambda prompt: fill.gold_body(loaded(prompt.folder)),
-        hardness_of=lambda prompt: hardness.hardness_of(loaded(prompt.folder)),
-    )
+    chosen = policy_named(rules.writer, cache)
     return Hinter(rules, chosen.policy)
 
 
