@@ -165,6 +165,17 @@ def test_ranks_have_the_losses_of_one_process(
     assert rollouts(tmp_path / "out") == rollouts(whole / "out")
 
 
+def test_a_run_of_four_ranks_goes_on_with_two(
+    whole: Path, tasks: Path, tiny_model: Path, build_cache: Path, tmp_path: Path
+) -> None:
+    for ranks, steps in ((4, 2), (2, 4)):
+        policy = {"model": str(tiny_model), "dtype": "float32", "ranks": ranks}
+        ended = run(config(tmp_path, tasks, tiny_model, policy=policy, steps=steps), tmp_path / "out", build_cache)
+        assert ended.code == 0, ended.stderr
+    found = [(r["step"], r["loss"]) for r in records(tmp_path / "out")]
+    assert found == [(r["step"], pytest.approx(r["loss"], abs=2e-4)) for r in records(whole / "out")]
+
+
 def test_another_configuration_does_not_go_on_with_a_run(
     whole: Path, tasks: Path, tiny_model: Path, build_cache: Path, tmp_path: Path
 ) -> None:

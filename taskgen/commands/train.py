@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from taskgen import fill, process, taskset, trainer_process
 from taskgen.atomic import disk_faults
@@ -37,8 +38,11 @@ from taskgen.training.state import RunState
 
 TIMEOUT_S = 600.0
 CHECKPOINTS, CONFIG, ROLLOUTS = "checkpoints", "config.yaml", "rollouts.jsonl"
-#: What may differ when a run is gone on with: how long it goes on, not what it does.
-_MAY_CHANGE = {"steps", "evaluate", "checkpoint"}
+#: What may differ when a run is gone on with: how long it goes on and on what, not what it does.
+_MAY_CHANGE: dict[str, Any] = {
+    "steps": True, "evaluate": True, "checkpoint": True,
+    "policy": {"ranks", "dp_replicate", "torchrun", "device", "threads", "recompute", "timeout_s"},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
