@@ -9,14 +9,27 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from taskgen.behaviour import BehaviourConfig
+from taskgen.errors import SandboxUnavailable
+from taskgen.hints.rules import load_rules
+from taskgen.hints.writer import Hinter
+from taskgen.policies.policy import Completion, Form, Sampling
+from taskgen.rollout_file import Grade, RolloutFile
+from taskgen.stopper import Stopper
 from taskgen.training.config import CurriculumSection, OrderSection
 from taskgen.training.curriculum import Pool, Seen, draw, pool_of, pools
+from taskgen.training.groups import Graded, Sampler
+from taskgen.training.learner import Sampled
 from taskgen.training.orders import Orders
+from taskgen.training.state import Counted
+from taskgen.trajectories import read_rollouts
+from taskgen.types import Rollout
 from tests.build_helpers import Ended, environment, make_project, taskgen, write_repos
 
 SCRIPT = Path(__file__).with_name("training_run.py")
@@ -203,6 +216,96 @@ def test_wrong_configurations_are_told_and_leave_nothing(
 ) -> None:
     ended = run(config(tmp_path, tasks, tiny_model, **more), tmp_path / "out", build_cache)
     assert ended.code == 1 and said in ended.stderr, ended.stderr
+
+
+# --- Groups ----------------------------------------------------------------------------------------------
+
+
+class Canned:
+    """A learner that gives the same texts for every question."""
+
+    form, step = Form.CONTINUATION, 3
+
+    def __init__(self, texts: list[str]) -> None:
+        self._texts = texts
+
+    def generate(self, questions: Any, seeds: Any, sampling: Any) -> list[Sampled]:  # noqa: ANN401
+        samples = tuple(
+            Completion(
+                text=text, form=self.form, finish_reason="stop", token_ids=(1, 2), logps=(-1.0, -2.0), n_tokens=2
+            )
+            for text in self._texts
+        )
+        return [Sampled((7, 8), samples) for _ in questions]
+
+
+class Grading:
+    """Right: a patch that says so. A patch that says "lost" meets a sandbox that dies."""
+
+    def grade(self, folder: Path, patch: bytes) -> tuple[str, Grade, float]:
+        if b"lost" in patch:
+            raise SandboxUnavailable("the sandbox died")
+        return patch.hex(), Grade(float(b"right" in patch), "", ""), 0.1
+
+
+def graded(tasks: Path, out: Path, texts: list[str], **more: Any) -> tuple[Graded, list[Rollout]]:  # noqa: ANN401
+    folder = next((tasks / "tasks").iterdir())
+    with ThreadPoolExecutor(2) as pool:
+        sampler = Sampler(
+            Canned(texts), {folder.name: folder}, Sampling(max_tokens=8), seed=0, label="train",  # type: ignore[arg-type]
+            behaviour=more.get("behaviour", BehaviourConfig()), hinter=Hinter(load_rules()), grader=Grading(),  # type: ignore[arg-type]
+            file=RolloutFile(out / "rollouts.jsonl"), pool=pool, stopper=Stopper(),
+        )  # fmt: skip
+        (group,) = sampler.sample([folder.name], len(texts), 0)
+        found = sampler.grade(group)()
+    return found, list(read_rollouts(out / "rollouts.jsonl"))
+
+
+BODIES = ["\n    return 'right'\n", "\n    return 'wrong'\n", "\n    return 'lost'\n", "\n    return ((\n"]
+
+
+def test_a_lost_sandbox_leaves_its_group_alone_and_is_no_failure(tasks: Path, tmp_path: Path) -> None:
+    found, rollouts = graded(tasks, tmp_path, BODIES)
+    assert [outcome.reward for outcome in found.outcomes] == [1.0, 0.0, None, 0.0]
+    assert found.known == (3, 1) and found.has_signal
+    assert "the sandbox died" in found.outcomes[2].fault
+    assert [rollout.reward for rollout in rollouts] == [1.0, 0.0, None, 0.0]
+    assert [rollout.turns[-1].extra["token_ids"] for rollout in rollouts] == [[1, 2]] * 4
+
+
+def test_hints_become_turns_that_a_step_is_taught(tasks: Path, tmp_path: Path) -> None:
+    found, _ = graded(tasks, tmp_path, BODIES)
+    assert found.outcomes[3].rule == "syntax-error" and found.outcomes[0].rule == ""
+    (turn,) = (
+        t
+        for t, o in zip(found.turns(), [o for o in found.outcomes if o.hinted], strict=True)
+        if o.rule == "syntax-error"
+    )
+    assert turn["context"] == {"ids": [7, 8]} and turn["tokens"] == [1, 2]
+    assert "valid Python" in turn["hinted"]["text"]
+    assert 3 in found.as_request(teaches=True)["hinted"] and found.as_request(teaches=False)["hinted"] == []
+
+
+def test_what_the_monitor_flags_has_no_reward_and_is_counted(
+    tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taskgen.training.groups.monitor", lambda rollout: ["flag"] if rollout.reward else [])
+    monkeypatch.setattr("taskgen.training.groups.masks", bool)
+    found, rollouts = graded(tasks, tmp_path, BODIES[:2])
+    assert found.outcomes[0].masked and [outcome.reward for outcome in found.outcomes] == [None, 0.0]
+    assert found.outcomes[0].passed, "it is known that its tests passed"
+    assert not found.has_signal and rollouts[0].reward is None
+    counted = Counted()
+    counted.add(found)
+    assert (counted.n_masked, counted.n_passed, counted.n_rewarded) == (1, 1, 1)
+
+
+def test_behaviour_changes_the_reward_but_not_what_grading_is_known_to_say(tasks: Path, tmp_path: Path) -> None:
+    behaviour = BehaviourConfig(efforts={"low": 1}, effort_weight=0.5)
+    found, _ = graded(tasks, tmp_path, BODIES[:2], behaviour=behaviour)
+    assert [outcome.reward for outcome in found.outcomes] == [0.5, 0.0] and found.known == (2, 1)
+    again = RolloutFile(tmp_path / "rollouts.jsonl")
+    assert sorted(grade.reward for grade in again.grades.values()) == [0.0, 1.0]
 
 
 # --- Tasks that are ordered from build -------------------------------------------------------------------
