@@ -41,7 +41,7 @@ from taskgen.commands.calibrate import calibrate as calibrate_command
 from taskgen.commands.steered import MAX_SAMPLES as MAX_BUILD_SAMPLES
 from taskgen.commands.steered import Target
 from taskgen.commands.summary import RepoSummary
-from taskgen.commands.train import Options as TrainOptions
+from taskgen.commands.training_run import Options as TrainOptions
 from taskgen.config import find_data, load_recipes, load_repos
 from taskgen.console import (
     BuildProgress,
@@ -482,7 +482,8 @@ def train(
     found = train_command.train(config, options)
     if as_json:
         records = [asdict(record) for record in found.records]
-        _print_json({"step": found.step, "stopped": found.stopped, "page": str(found.page), "records": records})
+        said = {"step": found.step, "stopped": found.stopped, "page": str(found.page), "records": records}
+        _print_json(said if found.left_out is None else said | {"left_out": found.left_out})
     else:
         out.print(training_table(found))
         out.print(f"the run's page is {found.page}", markup=False)

@@ -18,7 +18,7 @@ from taskgen.commands.audit import Report
 from taskgen.commands.calibrate import Calibrated, Calibration, Status
 from taskgen.commands.monitor import MonitorReport
 from taskgen.commands.summary import RepoSummary
-from taskgen.commands.train import Trained
+from taskgen.commands.training_run import Trained
 from taskgen.difficulty import Band
 from taskgen.monitor.rules import RULES, Severity
 from taskgen.printable import printable
@@ -207,7 +207,12 @@ def _calibrated(task: Calibrated) -> tuple[str, ...]:
 
 
 def training_table(found: Trained) -> Table:
-    """The result of ``taskgen train``: what evaluations found."""
+    """The result of ``taskgen train``: what evaluations found; of a run that reads text, the held-out loss."""
+    if found.left_out is not None:
+        table = Table("step", "loss", "tokens", title=f"held out, after {found.step} steps")
+        for measured in found.held_out():
+            table.add_row(str(measured.step), f"{measured.loss:.4f}", str(measured.tokens))
+        return table
     table = Table(
         *(Column(name, justify="right") for name in ("step", "pass@1", "95 % interval", "tasks", "attempts at each")),
         title=f"held-out tasks, after {found.step} steps",

@@ -6,7 +6,11 @@ The first line is the set-up (``trainer.learner.Setup``); the answer is ``{"vers
     generate    prompts, seeds, max_tokens, temperature as in ``trainer.serve``; the same answer
     learn       groups (``prompt``, ``samples``, ``behaviour``, ``rewards``) and turns (``context``, ``tokens``,
                 ``behaviour``, ``hinted``): the metrics of the step. Prompts are ids or as in ``trainer.serve``.
+    read        rows (lists of ``{"ids", "counted"}``), lr_factor: a step of cross-entropy; ``trainer.reading.Reading``
+    measure     rows: their loss, without a step
+    encode      texts: their ``ids``, as documents; ``decode``: ids: their ``texts``
     save        keep, progress: a checkpoint in the set-up's folder
+    export      model, cache (as in the set-up), folder: the weights as any other program loads them
 
 Under torchrun each rank runs this. Rank 0 alone hears and speaks; it tells the others.
 """
@@ -28,11 +32,13 @@ from pydantic import TypeAdapter
 from trainer import checkpoint
 from trainer.checkpoint import CheckpointError
 from trainer.conversation import hear, take_stdout
+from trainer.export import export
 from trainer.feedback import Turn
 from trainer.grpo import step
 from trainer.learner import Learner, Setup, learner_of
 from trainer.meshes import MeshError
 from trainer.pretrained import Pretrained, WeightsError
+from trainer.reading import decoded, encoded, measure, read, rows_of
 from trainer.rows import Group
 from trainer.serve import ids_of, respond
 from trainer.whole import kept_whole
@@ -104,10 +110,19 @@ def _answer(learner: Learner, request: Mapping[str, Any], folder: Path) -> dict[
             return _generate(learner, request)
         case "learn":
             return _learn(learner, request)
+        case "read" | "measure" as do:
+            return _read(learner, request, learns=do == "read")
+        case "encode":
+            return {"ids": encoded(learner.tokenizer, request["texts"])}
+        case "decode":
+            return {"texts": decoded(learner.tokenizer, request["ids"])}
+        case "export":
+            export(learner.model, str(request["model"]), Path(request["cache"]), Path(request["folder"]))
+            return {}
         case "save":
             path = learner.save(folder, keep=int(request["keep"]), progress=str(request["progress"]))
             return {"folder": str(path)}
-    raise ValueError(f"do = {request['do']!r}: generate, learn or save")
+    raise ValueError(f"do = {request['do']!r}: generate, learn, read, measure, encode, decode, save or export")
 
 
 def _generate(learner: Learner, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,6 +146,16 @@ def _learn(learner: Learner, request: Mapping[str, Any]) -> dict[str, Any]:
     metrics = step(learner.model, learner.optimizer, groups, learner.settings, turns=turns, reference=learner.reference)
     learner.step += 1
     return {"step": learner.step, "metrics": asdict(metrics)}
+
+
+def _read(learner: Learner, request: Mapping[str, Any], *, learns: bool) -> dict[str, Any]:
+    rows = learner.mine(rows_of(request, learner.model.config.vocab_size))
+    if not learns:
+        return {"metrics": asdict(measure(learner.model, rows))}
+    factor = float(request.get("lr_factor", 1.0))
+    found = read(learner.model, learner.optimizer, rows, max_norm=learner.settings.max_norm, lr_factor=factor)
+    learner.step += 1
+    return {"step": learner.step, "metrics": asdict(found)}
 
 
 def _group(learner: Learner, group: Mapping[str, Any]) -> Group:

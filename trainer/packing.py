@@ -1,4 +1,5 @@
-"""A prompt and its samples in one row without padding: the prompt's tokens once, each sample seeing them and itself.
+"""Sequences in one row without padding: a prompt's tokens once, each sample seeing them and itself; or pieces, each of
+which sees itself alone.
 
 Dims: T tokens of the row, N sampled tokens (of all samples, one after the other), V of the vocabulary, C of the model.
 """
@@ -56,6 +57,42 @@ def pack(prompt: Sequence[int], samples: Sequence[Sequence[int]]) -> Packed:
         torch.tensor(before, dtype=torch.long),
         torch.tensor([token for sample in samples for token in sample], dtype=torch.long),
         torch.tensor([i for i, sample in enumerate(samples) for _ in sample], dtype=torch.long),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A sequence of token ids of which those from ``counted`` on are to be predicted: not the first, which nothing
+    stands before. Raises ValueError if there are none."""
+
+    ids: tuple[int, ...]
+    counted: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.counted < len(self.ids):
+            raise ValueError(f"a piece of {len(self.ids)} tokens has none to predict from {self.counted} on")
+
+
+def pack_apart(pieces: Sequence[Piece]) -> Packed:
+    """A row of pieces, which do not see each other. A piece's last token predicts nothing, and is left out."""
+    ids: list[int] = []
+    positions: list[int] = []
+    owner: list[int] = []
+    before: list[int] = []
+    for number, piece in enumerate(pieces):
+        start, n = len(ids), len(piece.ids) - 1
+        ids += piece.ids[:-1]
+        positions += range(n)
+        owner += [number] * n
+        before += range(start + piece.counted - 1, start + n)
+    places, owners = torch.tensor(positions), torch.tensor(owner)
+    return Packed(
+        torch.tensor(ids),
+        places,
+        (owners[:, None] == owners[None, :]) & (places[:, None] >= places[None, :]),
+        torch.tensor(before),
+        torch.tensor([token for piece in pieces for token in piece.ids[piece.counted :]]),
+        torch.tensor([i for i, piece in enumerate(pieces) for _ in piece.ids[piece.counted :]]),
     )
 
 

@@ -13,7 +13,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GgufConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from trainer.decoder_config import DecoderConfig
 from trainer.moe import Decoder
@@ -42,6 +49,14 @@ def load_pretrained(source: str, cache: Path, dtype: torch.dtype = torch.float32
 
     Raises WeightsError.
     """
+    theirs, tokenizer = load_theirs(source, cache, dtype)
+    return Pretrained(source, decoder_of(theirs), tokenizer)
+
+
+def load_theirs(
+    source: str, cache: Path, dtype: torch.dtype = torch.float32
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The same as the library's own model, with its tokenizer. Raises WeightsError."""
     folder: str | Path = source
     path = _packaged() if source == DEFAULT else Path(source)
     if path.suffix == ".gguf":
@@ -51,7 +66,7 @@ def load_pretrained(source: str, cache: Path, dtype: torch.dtype = torch.float32
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, KeyError) as error:
         raise WeightsError(f"{source}: no weights could be loaded: {error}") from error
-    return Pretrained(source, decoder_of(theirs), tokenizer)
+    return theirs, tokenizer
 
 
 def decoder_of(theirs: nn.Module) -> Decoder:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from taskgen import fill, process, taskset, trainer_process
 from taskgen.atomic import disk_faults
 from taskgen.attempts import Grader, loaded
+from taskgen.commands.train_text import train_text
+from taskgen.commands.training_run import (
+    CHECKPOINTS,
+    ROLLOUTS,
+    Options,
+    Trained,
+    gently_stopped,
+    keep_config,
+    must_be_as_begun,
+)
 from taskgen.errors import CommandError, ConfigError, FormatError, StoreError
 from taskgen.fill import Site
 from taskgen.hints.rules import DEFAULT, load_rules
@@ -22,59 +28,25 @@ from taskgen.hints.writer import Hinter
 from taskgen.process import Completed
 from taskgen.rollout import policy_named
 from taskgen.rollout_file import RolloutFile, open_rollouts
-from taskgen.sandbox import SandboxProvider
-from taskgen.stopper import Interrupted, StoppableProvider, Stopper
+from taskgen.stopper import StoppableProvider, Stopper
 from taskgen.training import state as states
-from taskgen.training.config import TrainConfig, load_config
+from taskgen.training.config import TrainConfig
 from taskgen.training.evaluation import Evaluation
 from taskgen.training.groups import Sampler
 from taskgen.training.learner import Learner
 from taskgen.training.loop import Loop
-from taskgen.training.metrics import EvaluationRecord, MetricsWriter, Record, StepRecord, read_metrics
+from taskgen.training.metrics import MetricsWriter, read_metrics
 from taskgen.training.orders import Orders
 from taskgen.training.page import write_page
 from taskgen.training.progress import TrainingProgress
+from taskgen.training.reading_config import load_stage
 from taskgen.training.state import RunState
 
 TIMEOUT_S = 600.0
-CHECKPOINTS, CONFIG, ROLLOUTS = "checkpoints", "config.yaml", "rollouts.jsonl"
-#: What may differ when a run is gone on with: how long it goes on and on what, not what it does.
-_MAY_CHANGE: dict[str, Any] = {
-    "steps": True, "evaluate": True, "checkpoint": True,
-    "policy": {"ranks", "dp_replicate", "torchrun", "device", "threads", "recompute", "timeout_s"},
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a run is made on this machine. ``on_note``: told what is worth knowing."""
-
-    out: Path
-    provider: SandboxProvider
-    cache: Path
-    jobs: int
-    quiet: bool
-    on_note: Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """What came of a run. ``stopped``: it was asked to stop before its last step."""
-
-    step: int
-    stopped: bool
-    page: Path
-    records: tuple[Record, ...]
-
-    def evaluations(self) -> list[EvaluationRecord]:
-        return [record for record in self.records if isinstance(record, EvaluationRecord)]
-
-    def steps(self) -> list[StepRecord]:
-        return [record for record in self.records if isinstance(record, StepRecord)]
 
 
 def train(path: Path, options: Options) -> Trained:
-    """Train by a configuration, or go on with the run that is in ``options.out``.
+    """Train by a configuration of any stage, or go on with the run that is in ``options.out``.
 
     Raises:
         ConfigError: the configuration is wrong, or not the one that the run began with.
@@ -82,21 +54,23 @@ def train(path: Path, options: Options) -> Trained:
         PrerequisiteError: no torch, no weights.
         PolicyFault, StoreError, Interrupted: what was saved stays, and the same command goes on from there.
     """
-    config = load_config(path)
+    config = load_stage(path)
+    if not isinstance(config, TrainConfig):
+        return train_text(path, config, options)
+    must_be_as_begun(path, config, options.out)
     folders = _attemptable(config.tasks, options.on_note)
     heldout = _attemptable(config.evaluate.tasks, options.on_note) if config.evaluate.tasks else {}
     _must_be_apart(folders, heldout)
-    _keep_config(path, config, options.out)
     stopper, stop = Stopper(), threading.Event()
     with (
         open_rollouts(options.out / ROLLOUTS) as file,
         ThreadPoolExecutor(options.jobs) as pool,
-        Learner(config, config.setup(options.cache), options.out / CHECKPOINTS) as learner,
+        Learner(config.policy, config.setup(options.cache), options.out / CHECKPOINTS) as learner,
         TrainingProgress(config.steps, quiet=options.quiet) as progress,
     ):
+        keep_config(path, options.out)
         state = _state_of(learner, file, options)
         # -1: nothing was saved yet; what a killed run has recorded is done again.
-        resume_step = learner.step if learner.progress else -1
         resume_step = learner.step if learner.progress else -1
         provider = StoppableProvider(options.provider, stopper)
         grader = Grader(provider, options.cache, file.grades)
@@ -121,7 +95,7 @@ def train(path: Path, options: Options) -> Trained:
                 size_of_rollouts=lambda: file.path.stat().st_size if file.path.exists() else 0,
             )  # fmt: skip
             try:
-                with _gently_stopped(stop, progress.note):
+                with gently_stopped(stop, progress.note):
                     loop.run()
             except BaseException:
                 stopper.stop()
@@ -160,24 +134,6 @@ def _repositories(folders: dict[str, Path]) -> frozenset[str]:
     return frozenset(str(loaded(folder).row["repo"]) for folder in folders.values())
 
 
-def _keep_config(path: Path, config: TrainConfig, out: Path) -> None:
-    """Leave a copy beside the run. Raises ConfigError if the run that is there was begun with another."""
-    kept = out / CONFIG
-    if not kept.exists():
-        with disk_faults(out):
-            out.mkdir(parents=True, exist_ok=True)
-            kept.write_bytes(path.read_bytes())
-        return
-    before, now = load_config(kept).model_dump(exclude=_MAY_CHANGE), config.model_dump(exclude=_MAY_CHANGE)
-    if other := [key for key in now if now[key] != before[key]]:
-        raise ConfigError(
-            f"{path}: {other[0]}: the run in {out} was begun with {before[other[0]]!r}, not {now[other[0]]!r}",
-            hint="choose another --out, or give the configuration that it was begun with",
-        )
-    with disk_faults(out):
-        kept.write_bytes(path.read_bytes())
-
-
 def _state_of(learner: Learner, file: RolloutFile, options: Options) -> RunState:
     """Where the run stands; rollouts of work that will be done again are cut off, their grades are still known."""
     state = states.restore(learner.progress) if learner.progress else RunState()
@@ -198,24 +154,6 @@ def _hinter(config: TrainConfig, cache: Path) -> Hinter:
         return Hinter(rules)
     chosen = policy_named(rules.writer, cache)
     return Hinter(rules, chosen.policy)
-
-
-@contextmanager
-def _gently_stopped(stop: threading.Event, on_note: Callable[[str], None]) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM sets ``stop``; the next one raises Interrupted where it is."""
-
-    def handle(_signal: int, _frame: object) -> None:
-        if stop.is_set():
-            raise Interrupted
-        stop.set()
-        on_note("stopping behind this step, with a checkpoint; once more to stop at once")
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def plan(config: Path, *, target_s: float | None, picture: Path | None, as_json: bool) -> Completed:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from taskgen.training.curves import Chart, Drawn, Line, draw
-from taskgen.training.metrics import EvaluationRecord, StepRecord
+from taskgen.training.metrics import EvaluationRecord, HeldOutRecord, ReadingRecord, StepRecord
 
 #: Lines of a chart: as many as there are colours.
 MAX_LINES = 6
@@ -30,6 +30,12 @@ _OF_STEPS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
         {"groups without signal": "n_without_signal", "masked": "n_masked", "faults": "n_faults"},
     ),
 )
+_OF_READING: tuple[tuple[str, str, str], ...] = (
+    ("Loss", "nats a token, before the step's update", "loss"),
+    ("Gradient norm", "before clipping", "gradient_norm"),
+    ("Tokens a second", "that count, by wall time", "tokens_per_s"),
+    ("Epoch", "passes over all documents", "epoch"),
+)
 _POOLS = "Pools of tasks"
 _BY_KEY: tuple[tuple[str, str, str], ...] = (
     ("Hints", "share of rollouts that got a rule's hint", "hints"),
@@ -45,6 +51,20 @@ def drawn(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord]) 
         lines = [Line(name=n, points=[(s.step, getattr(s, field)) for s in steps]) for n, field in fields.items()]
         charts.append(Chart(title=title, about=about, lines=tuple(lines)))
     charts += [_by_key(title, about, [(s.step, getattr(s, field)) for s in steps]) for title, about, field in _BY_KEY]
+    return [found for chart in charts if (found := draw(chart)) is not None]
+
+
+def drawn_reading(steps: Sequence[ReadingRecord], held_out: Sequence[HeldOutRecord]) -> list[Drawn]:
+    """The curves of a run that reads text. Steps must ascend in both."""
+    charts = [
+        Chart(
+            title="Held-out loss", about="nats a token, of what no step reads", marked=True, smooth=False,
+            lines=(Line(name="", points=[(record.step, record.loss) for record in held_out]),),
+        )
+    ]  # fmt: skip
+    for title, about, field in _OF_READING:
+        lines = (Line(name="", points=[(s.step, getattr(s, field)) for s in steps]),)
+        charts.append(Chart(title=title, about=about, lines=lines))
     return [found for chart in charts if (found := draw(chart)) is not None]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,11 +21,13 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 File = Annotated[Path, Field(strict=False)]  # YAML has no paths
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """Keys of which none may be misspelt."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class PolicySection(_Section):
+class PolicySection(Section):
     """``policy:``: what is trained.
 
     Attributes:
@@ -52,20 +55,26 @@ class PolicySection(_Section):
     recompute: bool = False
     timeout_s: Rate = 3600.0
 
+    @model_validator(mode="after")
+    def _divides(self) -> PolicySection:
+        if self.ranks % self.dp_replicate:
+            raise ValueError(f"dp_replicate {self.dp_replicate} does not divide {self.ranks} ranks")
+        return self
 
-class MuonSection(_Section):
+
+class MuonSection(Section):
     lr: Rate = 1e-3
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.95
     weight_decay: Weight = 0.0
     scale: Literal["moonlight", "torch", "mup"] = "moonlight"
 
 
-class AdamSection(_Section):
+class AdamSection(Section):
     lr: Rate = 2e-5
     weight_decay: Weight = 0.0
 
 
-class OptimizerSection(_Section):
+class OptimizerSection(Section):
     """``optimizer:``: Muon for matrices, AdamW for the rest. ``frozen``: regular expressions; parameters whose names
     one of them finds are not trained."""
 
@@ -75,7 +84,7 @@ class OptimizerSection(_Section):
     max_norm: Rate = 1.0
 
 
-class ObjectiveSection(_Section):
+class ObjectiveSection(Section):
     """``objective:``, as in trainer/objective.py and trainer/advantage.py. ``kl``: weight of the divergence from the
     policy at the beginning; ``cap``: bound of the importance weights of rollouts that an older policy made."""
 
@@ -89,7 +98,7 @@ class ObjectiveSection(_Section):
     cap: Rate = 2.0
 
 
-class FeedbackSection(_Section):
+class FeedbackSection(Section):
     """``feedback:``, as in docs/feedback.md.
 
     Attributes:
@@ -110,7 +119,7 @@ class FeedbackSection(_Section):
     trust: Annotated[float, Field(ge=0, le=0.05)] = 0.0
 
 
-class OrderSection(_Section):
+class OrderSection(Section):
     """``curriculum.order:``: tasks that are built while training goes on, when few are left to learn from.
 
     Attributes:
@@ -126,7 +135,7 @@ class OrderSection(_Section):
     max_tasks: Positive = 8
 
 
-class CurriculumSection(_Section):
+class CurriculumSection(Section):
     """``curriculum:``: which tasks a policy gets (docs/train.md).
 
     Attributes:
@@ -142,7 +151,7 @@ class CurriculumSection(_Section):
     order: OrderSection | None = None
 
 
-class EvaluateSection(_Section):
+class EvaluateSection(Section):
     """``evaluate:``: attempts at held-out tasks, before the first step, at the end and each ``every`` steps."""
 
     tasks: File | None = None
@@ -150,12 +159,24 @@ class EvaluateSection(_Section):
     every: Count = 0
 
 
-class CheckpointSection(_Section):
+class CheckpointSection(Section):
     every: Positive = 5
     keep: Positive = 2
 
 
-class TrainConfig(_Section):
+def setup_of(
+    policy: PolicySection, optimizer: OptimizerSection, settings: Mapping[str, Any], cache: Path
+) -> dict[str, Any]:
+    """As ``trainer.learner.Setup`` reads it."""
+    return {
+        "model": policy.model, "cache": str(cache), "dtype": policy.dtype,
+        "meshes": {"dp_replicate": policy.dp_replicate}, "recompute": policy.recompute,
+        "muon": optimizer.muon.model_dump(), "adamw": optimizer.adamw.model_dump(),
+        "frozen": optimizer.frozen, "settings": dict(settings),
+    }  # fmt: skip
+
+
+class TrainConfig(Section):
     """``stage: rl``.
 
     Attributes:
@@ -188,9 +209,6 @@ class TrainConfig(_Section):
     def _fits(self) -> TrainConfig:
         if self.curriculum.hard >= self.curriculum.easy:
             raise ValueError(f"curriculum: hard {self.curriculum.hard} must be below easy {self.curriculum.easy}")
-        if self.policy.ranks % self.policy.dp_replicate:
-            copies, ranks = self.policy.dp_replicate, self.policy.ranks
-            raise ValueError(f"policy: dp_replicate {copies} does not divide {ranks} ranks")
         if self.sampling.temperature <= 0:
             raise ValueError("sampling: temperature must be above 0: rollouts of a group would all be alike")
         return self
@@ -211,12 +229,7 @@ class TrainConfig(_Section):
 
     def setup(self, cache: Path) -> dict[str, Any]:
         """As ``trainer.learner.Setup`` reads it."""
-        return {
-            "model": self.policy.model, "cache": str(cache), "dtype": self.policy.dtype,
-            "meshes": {"dp_replicate": self.policy.dp_replicate}, "recompute": self.policy.recompute,
-            "muon": self.optimizer.muon.model_dump(), "adamw": self.optimizer.adamw.model_dump(),
-            "frozen": self.optimizer.frozen, "settings": self.settings(),
-        }  # fmt: skip
+        return setup_of(self.policy, self.optimizer, self.settings(), cache)
 
 
 def load_config(path: Path) -> TrainConfig:

@@ -14,7 +14,8 @@ from taskgen.errors import PolicyFault, PrerequisiteError
 from taskgen.policies.local import completion_of
 from taskgen.policies.policy import Completion, Form, Sampling
 from taskgen.trainer_process import TrainerDied, TrainerProcess
-from taskgen.training.config import PolicySection, TrainConfig
+from taskgen.training.config import PolicySection
+from taskgen.training.rows import Row
 
 _LOST = "what was saved is kept; the same command goes on from the last checkpoint"
 
@@ -38,11 +39,11 @@ class Learner:
         PrerequisiteError: torch is not installed, or the trainer cannot begin (weights, meshes, checkpoint).
     """
 
-    def __init__(self, config: TrainConfig, setup: Mapping[str, Any], checkpoints: Path) -> None:
+    def __init__(self, policy: PolicySection, setup: Mapping[str, Any], checkpoints: Path) -> None:
         trainer_process.must_have_torch("train: torch is not installed")
-        self._timeout_s, self._batch = config.policy.timeout_s, config.policy.batch
-        self.form = Form.ANSWER if config.policy.style == "chat" else Form.CONTINUATION
-        self._process = TrainerProcess(_command(config.policy, checkpoints), config.policy.threads)
+        self._timeout_s, self._batch = policy.timeout_s, policy.batch
+        self.form = Form.ANSWER if policy.style == "chat" else Form.CONTINUATION
+        self._process = TrainerProcess(_command(policy, checkpoints), policy.threads)
         try:
             begun = self._ask(setup)
         except PolicyFault as error:
@@ -77,6 +78,32 @@ class Learner:
         metrics: dict[str, float] = answer["metrics"]
         return metrics
 
+    def read(self, rows: Sequence[Row], lr_factor: float) -> dict[str, float]:
+        """One update by the text of rows; the metrics of ``trainer.reading.Reading``. Raises PolicyFault."""
+        answer = self._ask({"do": "read", "rows": _as_request(rows), "lr_factor": lr_factor})
+        self.step = int(answer["step"])
+        metrics: dict[str, float] = answer["metrics"]
+        return metrics
+
+    def measure(self, rows: Sequence[Row]) -> dict[str, float]:
+        """The loss on rows, without an update; as ``read``. Raises PolicyFault."""
+        metrics: dict[str, float] = self._ask({"do": "measure", "rows": _as_request(rows)})["metrics"]
+        return metrics
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Documents as tokens, with the one that ends each. Raises PolicyFault."""
+        ids: list[list[int]] = self._ask({"do": "encode", "texts": list(texts)})["ids"]
+        return ids
+
+    def decode(self, sequences: Sequence[Sequence[int]]) -> list[str | None]:
+        """The text of token ids; None where the tokenizer does not have one of them. Raises PolicyFault."""
+        texts: list[str | None] = self._ask({"do": "decode", "ids": [list(ids) for ids in sequences]})["texts"]
+        return texts
+
+    def export(self, setup: Mapping[str, Any], folder: Path) -> None:
+        """Write the weights as a folder that ``policy.model`` can name. Raises PolicyFault."""
+        self._ask({"do": "export", "model": setup["model"], "cache": setup["cache"], "folder": str(folder)})
+
     def save(self, progress: str, keep: int) -> None:
         """Write a checkpoint, ``progress`` beside it. Raises PolicyFault."""
         self._ask({"do": "save", "progress": progress, "keep": keep})
@@ -101,6 +128,10 @@ class Learner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _as_request(rows: Sequence[Row]) -> list[list[dict[str, Any]]]:
+    return [[{"ids": list(piece.ids), "counted": piece.counted} for piece in row] for row in rows]
 
 
 def _command(policy: PolicySection, checkpoints: Path) -> list[str]:

@@ -1,8 +1,8 @@
 """What a training run records as it goes: one JSON object a line in ``metrics.jsonl``, and TensorBoard's event files.
 
-A line's ``kind`` is ``step`` or ``evaluation``; its other keys are the fields of ``StepRecord`` or of
-``EvaluationRecord``. Numbers that are not finite stand there as ``NaN`` and ``Infinity``, as Python's ``json`` writes
-and reads them: a loss that blew up is not hidden.
+A line's ``kind`` is ``step`` or ``evaluation``, and of a run that reads text ``reading`` or ``held_out``; its other
+keys are the fields of the record of that name. Numbers that are not finite stand there as ``NaN`` and ``Infinity``, as
+Python's ``json`` writes and reads them: a loss that blew up is not hidden.
 """
 
 from __future__ import annotations
@@ -104,7 +104,44 @@ class EvaluationRecord:
     per_task: Mapping[str, tuple[Count, Count]] = field(default_factory=dict)
 
 
-Record = StepRecord | EvaluationRecord
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingRecord:
+    """A step of pretraining, or of learning from accepted rollouts.
+
+    Attributes:
+        step, seconds, gradient_norm: as of ``StepRecord``.
+        loss: mean cross-entropy of the step's tokens before its update, in nats.
+        tokens: that count.
+        tokens_per_s: those by the step's wall time.
+        epoch: how often all documents were read; behind the point, the share of them in this pass.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _FORM
+
+    kind: Literal["reading"] = "reading"
+    step: Count
+    seconds: float
+    loss: float
+    gradient_norm: float
+    tokens: Count
+    tokens_per_s: float | None
+    epoch: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutRecord:
+    """The mean cross-entropy, in nats, of ``tokens`` that no step reads, after ``step`` steps."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _FORM
+
+    kind: Literal["held_out"] = "held_out"
+    step: Count
+    loss: float
+    tokens: Count
+    n_rows: Count
+
+
+Record = StepRecord | EvaluationRecord | ReadingRecord | HeldOutRecord
 _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
 
@@ -168,11 +205,14 @@ class MetricsWriter:
 
 
 def scalars(record: Record) -> dict[str, float]:
-    """A record's numbers by their tags in TensorBoard: ``train/reward``, ``hints/RULE``, ``evaluation/pass_at_1``."""
+    """A record's numbers by their tags in TensorBoard: ``train/reward``, ``hints/RULE``, ``evaluation/pass_at_1``,
+    ``held_out/loss``."""
     if isinstance(record, EvaluationRecord):
         low, high = record.interval
         values = {"pass_at_1": record.pass_at_1, "low": low, "high": high}
         return {f"evaluation/{name}": value for name, value in values.items()}
+    if isinstance(record, HeldOutRecord):
+        return {"held_out/loss": record.loss}
     found: dict[str, float] = {}
     for name, value in asdict(record).items():
         if isinstance(value, dict):

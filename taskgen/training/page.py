@@ -16,8 +16,15 @@ import jinja2
 from taskgen.atomic import replacing_file
 from taskgen.errors import FormatError
 from taskgen.training import curves
-from taskgen.training.charts import drawn
-from taskgen.training.metrics import METRICS_FILE, EvaluationRecord, StepRecord, read_metrics
+from taskgen.training.charts import drawn, drawn_reading
+from taskgen.training.metrics import (
+    METRICS_FILE,
+    EvaluationRecord,
+    HeldOutRecord,
+    ReadingRecord,
+    StepRecord,
+    read_metrics,
+)
 from taskgen.training.samples import Samples, read_samples, shown
 
 PAGE_FILE, CONFIG_FILE, ROLLOUTS_FILE = "report.html", "config.yaml", "rollouts.jsonl"
@@ -57,17 +64,14 @@ def write_page(out_dir: Path) -> Path:
         StoreError: the disk is full or read-only.
     """
     # A step that was done twice counts as it was done last.
-    steps: dict[int, StepRecord] = {}
-    evaluations: dict[int, EvaluationRecord] = {}
-    for record in read_metrics(out_dir / METRICS_FILE):
-        if isinstance(record, StepRecord):
-            steps[record.step] = record
-        else:
-            evaluations[record.step] = record
+    found = {(type(record), record.step): record for record in read_metrics(out_dir / METRICS_FILE)}
+    records = sorted(found.values(), key=lambda record: record.step)
     text = render(
         name=shown(out_dir.resolve().name),
-        steps=[steps[step] for step in sorted(steps)],
-        evaluations=[evaluations[step] for step in sorted(evaluations)],
+        steps=[record for record in records if isinstance(record, StepRecord)],
+        evaluations=[record for record in records if isinstance(record, EvaluationRecord)],
+        readings=[record for record in records if isinstance(record, ReadingRecord)],
+        held_out=[record for record in records if isinstance(record, HeldOutRecord)],
         config=_config(out_dir / CONFIG_FILE),
         samples=read_samples(out_dir / ROLLOUTS_FILE),
     )
@@ -83,6 +87,8 @@ def render(
     name: str,
     steps: Sequence[StepRecord],
     evaluations: Sequence[EvaluationRecord],
+    readings: Sequence[ReadingRecord] = (),
+    held_out: Sequence[HeldOutRecord] = (),
     config: str,
     samples: Samples,
 ) -> str:
@@ -90,11 +96,12 @@ def render(
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    tasks = task_rows(evaluations)
+    tasks, reads = task_rows(evaluations), bool(readings or held_out)
     return environment.from_string(TEMPLATE.read_text("utf-8")).render(
         name=name,
-        tiles=tiles(steps, evaluations),
-        charts=drawn(steps, evaluations),
+        tiles=reading_tiles(readings, held_out) if reads else tiles(steps, evaluations),
+        charts=drawn_reading(readings, held_out) if reads else drawn(steps, evaluations),
+        has_rollouts=not reads,
         tasks=tasks[:MAX_TASKS],
         n_tasks=len(tasks),
         config=config,
@@ -128,6 +135,24 @@ def tiles(steps: Sequence[StepRecord], evaluations: Sequence[EvaluationRecord]) 
             value=_share(sum(s.n_without_signal for s in steps), sum(s.n_groups for s in steps)),
             about=f"{sum(s.n_masked for s in steps):,} rollouts masked, {sum(s.n_faults for s in steps):,} faults",
         ),
+    ]
+
+
+def reading_tiles(readings: Sequence[ReadingRecord], held_out: Sequence[HeldOutRecord]) -> list[Tile]:
+    """The headline figures of a run that reads text: the held-out loss before and after, and what the run was."""
+    ends = [held_out[0], held_out[-1]] if len(held_out) > 1 else held_out
+    found = [
+        Tile(name=name, value=f"{record.loss:.3f}", about=f"step {record.step}, {record.tokens:,} tokens")
+        for name, record in zip(("held-out loss before", "held-out loss after"), ends, strict=False)
+    ]
+    if not readings:
+        return [*found, Tile(name="steps", value="0", about="no step was recorded")]
+    last = readings[-1]
+    return [
+        *found,
+        *_compared("training loss", [record.loss for record in readings]),
+        Tile(name="steps", value=f"{last.step:,}", about=f"{duration(last.seconds)} of wall time"),
+        Tile(name="tokens read", value=f"{sum(r.tokens for r in readings):,}", about=f"{last.epoch:.2f} epochs"),
     ]
 
 

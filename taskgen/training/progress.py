@@ -12,11 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from taskgen.training.curves import number
-from taskgen.training.metrics import EvaluationRecord, StepRecord
+from taskgen.training.metrics import EvaluationRecord, HeldOutRecord, ReadingRecord, StepRecord
 
 #: Rows of the live table, and steps from whose time that of the others is told.
 ROWS, PACE_STEPS = 12, 20
 COLUMNS = ("step", "reward", "pass", "entropy", "KL", "length", "tokens/s", "stale", "s")
+READING_COLUMNS = ("step", "loss", "gradient norm", "tokens", "tokens/s", "epoch", "s")
 
 
 class TrainingProgress:
@@ -31,6 +32,7 @@ class TrainingProgress:
     def __init__(self, n_steps: int, *, quiet: bool = False, console: Console | None = None) -> None:
         self._n_steps, self._console = n_steps, console or Console(stderr=True, soft_wrap=True)
         self._quiet = quiet
+        self._columns: tuple[str, ...] = COLUMNS
         self._rows: deque[tuple[str, ...]] = deque(maxlen=ROWS)
         self._ends: deque[float] = deque(maxlen=PACE_STEPS + 1)
         self._bar = Progress(
@@ -53,13 +55,14 @@ class TrainingProgress:
             self._live.stop()
             self._console.print(self._picture())
 
-    def step(self, record: StepRecord) -> None:
+    def step(self, record: StepRecord | ReadingRecord) -> None:
         """A step has ended."""
         self._ends.append(record.seconds)
         left = self._left(record.step)
         if not self._is_live:
             self.note(step_line(record, self._n_steps, left))
             return
+        self._columns = COLUMNS if isinstance(record, StepRecord) else READING_COLUMNS
         self._rows.append(_row(record, self._ends))
         self._bar.update(self._task, completed=record.step, left=f"{left} left" if left else "")
         self._live.update(self._picture())
@@ -67,6 +70,10 @@ class TrainingProgress:
     def evaluation(self, record: EvaluationRecord) -> None:
         """An evaluation has ended."""
         self.note(evaluation_line(record))
+
+    def held_out(self, record: HeldOutRecord) -> None:
+        """The loss on what is held out was measured."""
+        self.note(f"held out at step {record.step}: loss {number(record.loss)}, {record.tokens} tokens")
 
     def note(self, text: str) -> None:
         """Say something else, above the live table where there is one."""
@@ -82,18 +89,23 @@ class TrainingProgress:
 
     def _picture(self) -> Group:
         table = Table(box=None, pad_edge=False)
-        for name in COLUMNS:
+        for name in self._columns:
             table.add_column(name, justify="right", no_wrap=True)
         for row in self._rows:
             table.add_row(*row)
         return Group(*([table] if self._rows else []), self._bar)
 
 
-def step_line(record: StepRecord, n_steps: int, left: str) -> str:
+def step_line(record: StepRecord | ReadingRecord, n_steps: int, left: str) -> str:
     """``step 12/300: reward 0.312, pass rate 0.344, entropy 0.81, ...``; what was not measured is left out."""
+    named = (_of_step(record) if isinstance(record, StepRecord) else _of_reading(record)) | {"left": left}
+    return f"step {record.step}/{n_steps}: " + ", ".join(f"{name} {value}" for name, value in named.items() if value)
+
+
+def _of_step(record: StepRecord) -> dict[str, str]:
     length = number(record.length_mean) and f"{number(record.length_mean)} (longest {number(record.length_max)})"
     stale = number(record.staleness_mean) and f"{number(record.staleness_mean)} (most {number(record.staleness_max)})"
-    named = {
+    return {
         "reward": number(record.reward),
         "pass rate": number(record.pass_rate),
         "entropy": number(record.entropy),
@@ -102,9 +114,17 @@ def step_line(record: StepRecord, n_steps: int, left: str) -> str:
         "tokens/s": number(record.tokens_per_s),
         "staleness": stale,
         "faults": number(record.n_faults or None),
-        "left": left,
     }
-    return f"step {record.step}/{n_steps}: " + ", ".join(f"{name} {value}" for name, value in named.items() if value)
+
+
+def _of_reading(record: ReadingRecord) -> dict[str, str]:
+    return {
+        "loss": number(record.loss),
+        "gradient norm": number(record.gradient_norm),
+        "tokens": number(record.tokens),
+        "tokens/s": number(record.tokens_per_s),
+        "epoch": number(record.epoch),
+    }
 
 
 def evaluation_line(record: EvaluationRecord) -> str:
@@ -122,8 +142,10 @@ def clock(seconds: float) -> str:
     return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
 
 
-def _row(record: StepRecord, ends: deque[float]) -> tuple[str, ...]:
+def _row(record: StepRecord | ReadingRecord, ends: deque[float]) -> tuple[str, ...]:
     took = f"{ends[-1] - ends[-2]:.1f}" if len(ends) > 1 else ""
+    if isinstance(record, ReadingRecord):
+        return (str(record.step), *_of_reading(record).values(), took)
     values = (
         record.reward, record.pass_rate, record.entropy, record.kl, record.length_mean, record.tokens_per_s,
         record.staleness_mean,
