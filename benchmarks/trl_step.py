@@ -63,7 +63,7 @@ def reward(ids: list[int]) -> float:
     return sum(i % 2 == 0 for i in ids) / len(ids)
 
 
-# -- the two sides, each in a process of its own: a line on stdin is a step, a line on stdout its figures ---------------
+# -- the two sides, each in a process of its own: a line on stdin is a step, a line on stdout its figures --------------
 
 
 @dataclass(slots=True)

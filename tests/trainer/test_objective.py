@@ -156,6 +156,18 @@ def test_a_teacher_is_never_differentiated() -> None:
     assert not trust_region(shared, shared * 2, 0.5).requires_grad
 
 
+def test_a_teacher_that_shares_weights_would_be_pulled_to_its_student() -> None:
+    """The gradient is that of a constant teacher; without the stop it would point elsewhere, and move the teacher."""
+    weight = torch.randn(5, 7, generator=torch.Generator().manual_seed(4)).requires_grad_()
+    plain, hinted = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(5))
+    (ours,) = torch.autograd.grad(divergence(plain @ weight, hinted @ weight).sum(), weight)
+    log_p, log_q = (plain @ weight).log_softmax(-1), (hinted @ weight).log_softmax(-1)
+    (stopped,) = torch.autograd.grad((log_p.exp() * (log_p - log_q.detach())).sum(), weight, retain_graph=True)
+    (both,) = torch.autograd.grad((log_p.exp() * (log_p - log_q)).sum(), weight)
+    assert torch.allclose(ours, stopped, atol=1e-5)
+    assert torch.nn.functional.cosine_similarity(stopped.flatten(), both.flatten(), dim=0) < 0.95
+
+
 def test_the_trust_region_lies_between() -> None:
     frozen, live = logits()
     assert torch.allclose(trust_region(frozen, live, 0.0).softmax(-1), frozen.softmax(-1))
