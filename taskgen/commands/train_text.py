@@ -39,8 +39,10 @@ _DOCUMENTS_A_ROW = 4
 
 @dataclass(frozen=True, slots=True)
 class _Material:
-    """What is read and what is held out. ``digest``: names both; ``left_out``: what is neither, and why."""
+    """What is read and what is held out. ``kind``: a word for it; ``digest``: of both; ``left_out``: what is neither,
+    and why."""
 
+    kind: str
     corpus: Corpus
     held_out: list[Row]
     digest: str
@@ -116,6 +118,7 @@ def _of_text(config: PretrainConfig, text: _Text, learner: Learner) -> _Material
 
     n = config.evaluate.rows
     return _Material(
+        kind="documents",
         corpus=Corpus(len(text.read), lambda numbers: pieces([text.read[i] for i in numbers]), cuts=True),
         held_out=rows_once(pieces(text.held_out[: n * _DOCUMENTS_A_ROW]), length=config.length, n=n),
         digest=digest_of(document.text for document in (*text.read, *text.held_out)),
@@ -130,6 +133,7 @@ def _of_rollouts(config: SftConfig, learner: Learner, options: Options) -> _Mate
     apart = [example.piece for example in found.examples if example.document.group in held]
     options.on_note(f"{len(read) + len(apart)} of {found.n_rollouts} rollouts are learnt from or held out")
     return _Material(
+        kind="rollouts",
         corpus=Corpus(len(read), lambda numbers: [read[i] for i in numbers], cuts=False),
         held_out=rows_once(apart, length=config.length, n=config.evaluate.rows),
         digest=digest_of(str(piece) for piece in (*read, *apart)),
@@ -140,7 +144,7 @@ def _of_rollouts(config: SftConfig, learner: Learner, options: Options) -> _Mate
 def _report(material: _Material, options: Options) -> None:
     """Say how much is left out, and leave beside the run what, and why."""
     for why, n in _counts(material).items():
-        options.on_note(f"left out: {n} of {n + material.corpus.size}: {why}")
+        options.on_note(f"left out: {n} {material.kind}: {why}")
     with replacing_file(options.out / LEFT_OUT) as scratch:
         scratch.write_text("".join(json.dumps(asdict(left)) + "\n" for left in material.left_out), "utf-8")
         scratch.chmod(0o644)
