@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from taskgen.behaviour import BehaviourConfig
 from taskgen.errors import SandboxUnavailable
@@ -31,6 +32,7 @@ from taskgen.training.state import Counted
 from taskgen.trajectories import read_rollouts
 from taskgen.types import Rollout
 from tests.build_helpers import Ended, environment, make_project, taskgen, write_repos
+from trainer.pretrained import load_pretrained
 
 SCRIPT = Path(__file__).with_name("training_run.py")
 TIMED = {"seconds", "tokens_per_s", "seconds_of"}
@@ -88,6 +90,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, tasks: Path, tiny_model: Pat
     folder = tmp_path_factory.mktemp("whole")
     ended = run(config(folder, tasks, tiny_model), folder / "out", build_cache)
     assert ended.code == 0, ended.stderr
+    (folder / "model").symlink_to(tiny_model)
     return folder
 
 
@@ -101,6 +104,9 @@ def test_a_run_leaves_metrics_rollouts_checkpoints_and_a_page(whole: Path) -> No
     assert (out / "report.html").is_file() and list((out / "tensorboard").iterdir())
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step-3", "step-4"]
     assert len({name for name, _ in rollouts(out)}) == len(rollouts(out))
+    trained = load_pretrained(str(out / "weights"), out)
+    begun = load_pretrained(str(whole / "model"), out)
+    assert not torch.equal(trained.model.layers[0].mlp.up_proj.weight, begun.model.layers[0].mlp.up_proj.weight)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -15,6 +15,7 @@ from taskgen.commands.train_text import train_text
 from taskgen.commands.training_run import (
     CHECKPOINTS,
     ROLLOUTS,
+    WEIGHTS,
     Options,
     Trained,
     gently_stopped,
@@ -104,6 +105,7 @@ def train(path: Path, options: Options) -> Trained:
             finally:
                 if orders is not None:
                     orders.close()
+        learner.export(config.setup(options.cache), options.out / WEIGHTS)
         page = write_page(options.out)
         records = tuple(read_metrics(metrics.path)) if metrics.path.exists() else ()
         return Trained(step=learner.step, stopped=learner.step < config.steps, page=page, records=records)
