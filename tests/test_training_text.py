@@ -227,7 +227,7 @@ def test_files_that_changed_are_not_gone_on_with(
     path = config(tmp_path, tiny_model, text=[str(root)], tasks=[], steps=1)
     trained(path, tmp_path / "out", build_cache)
     (root / "pkg" / "m3.py").write_text("x = 1\n")
-    with pytest.raises(ConfigError, match="files, tasks or evaluate.share were changed"):
+    with pytest.raises(ConfigError, match="what is read is not what the run"):
         trained(path, tmp_path / "out", build_cache)
     with pytest.raises(ConfigError, match=r"length: the run in .* was begun with 64, not 32"):
         trained(config(tmp_path, tiny_model, text=[str(root)], tasks=[], length=32), tmp_path / "out", build_cache)
