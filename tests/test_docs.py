@@ -12,6 +12,7 @@ from taskgen import config
 from taskgen.behaviour import BehaviourConfig
 from taskgen.cli import app
 from taskgen.training.config import TrainConfig
+from taskgen.training.reading_config import HeldOutSection, PretrainConfig, SftConfig
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -50,3 +51,10 @@ def test_each_key_of_a_training_configuration_is_documented() -> None:
     shown = {key for key in keys if f"`{key}`" in page or f"`.{key.rpartition('.')[2]}`" in page}
     beneath = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}
     assert set(keys) - shown - beneath - {f"behaviour.{key}" for key in BehaviourConfig.model_fields} == set()
+
+
+def test_each_key_of_the_stages_that_read_is_documented() -> None:
+    page = (ROOT / "docs" / "pretrain.md").read_text("utf-8").partition("## Configuration")[2]
+    keys = {*PretrainConfig.model_fields, *SftConfig.model_fields}
+    assert {key for key in keys if f"`{key}`" not in page and f"`{key}." not in page} == set()
+    assert {key for key in HeldOutSection.model_fields if f".{key}`" not in page} == set()

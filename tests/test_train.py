@@ -13,6 +13,7 @@ from taskgen.cli import app
 from taskgen.commands import train
 from taskgen.errors import ConfigError, PrerequisiteError
 from taskgen.training.config import load_config
+from taskgen.training.reading_config import load_stage
 
 EXAMPLE = Path(__file__).parent.parent / "trainer" / "examples" / "kimi-k2.yaml"
 
@@ -62,3 +63,5 @@ def test_a_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_the_examples_are_configurations() -> None:
     for name in ("smollm2", "gpu-node"):
         assert load_config(EXAMPLE.with_name(f"{name}.yaml")).stage == "rl"
+    for name in ("pretrain", "sft"):
+        assert load_stage(EXAMPLE.with_name(f"{name}.yaml")).stage == name

@@ -154,6 +154,30 @@ def test_a_killed_run_goes_on_with_the_same_losses(
     assert records(out) == records(whole)
 
 
+def test_two_ranks_have_the_losses_and_the_weights_of_one_process(
+    corpus: Path, tiny_model: Path, build_cache: Path, tmp_path: Path
+) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    policy = {"model": str(tiny_model), "dtype": "float32", "ranks": 2}
+    path = config(tmp_path, tiny_model, text=[str(corpus)], tasks=[], policy=policy, rows=3)
+    alone = config(write_folder(tmp_path / "alone"), tiny_model, text=[str(corpus)], tasks=[], rows=3)
+    for place, out in ((path, tmp_path / "two"), (alone, tmp_path / "one")):
+        ended = run(place, out, build_cache)
+        assert ended.code == 0, ended.stderr
+    for mine, theirs in zip(records(tmp_path / "two"), records(tmp_path / "one"), strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], abs=2e-4) and mine["tokens"] == theirs["tokens"]
+    one, two = (load_file(tmp_path / name / "weights" / "model.safetensors") for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    assert all(torch.allclose(one[name], two[name], atol=1e-3) for name in one)
+
+
+def write_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
 def test_ctrl_c_leaves_a_checkpoint_and_a_page(
     whole: Path, corpus: Path, tiny_model: Path, build_cache: Path, tmp_path: Path
 ) -> None:
@@ -203,7 +227,7 @@ def test_files_that_changed_are_not_gone_on_with(
     path = config(tmp_path, tiny_model, text=[str(root)], tasks=[], steps=1)
     trained(path, tmp_path / "out", build_cache)
     (root / "pkg" / "m3.py").write_text("x = 1\n")
-    with pytest.raises(ConfigError, match="files were changed"):
+    with pytest.raises(ConfigError, match="what is read is not what the run"):
         trained(path, tmp_path / "out", build_cache)
     with pytest.raises(ConfigError, match=r"length: the run in .* was begun with 64, not 32"):
         trained(config(tmp_path, tiny_model, text=[str(root)], tasks=[], length=32), tmp_path / "out", build_cache)

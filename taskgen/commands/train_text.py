@@ -160,8 +160,8 @@ def _state_of(learner: Learner, material: _Material, options: Options) -> Readin
     state = restore(learner.progress)
     if state.corpus != material.digest:
         raise ConfigError(
-            f"what is read is not what the run in {options.out} began with: files were changed, or tasks were",
-            hint="choose another --out, or give the files as they were",
+            f"what is read is not what the run in {options.out} began with",
+            hint="choose another --out, or give the files, tasks and evaluate.share as they were",
         )
     options.on_note(f"going on from step {learner.step}")
     return state

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from taskgen import archive, taskset
 from taskgen.leaks.blob import Blob
+from taskgen.leaks.fingerprints import Fingerprint
+from taskgen.leaks.matching import Match
 from taskgen.leaks.query import make_query
 from taskgen.leaks.records import Level, Likeness
-from taskgen.leaks.scanner import Hit, Scan, Scanner
+from taskgen.leaks.scanner import Scanner
 from taskgen.leaks.subject import Subject, is_source, make_subject
 from taskgen.training.documents import Collected, Document, LeftOut
 
@@ -27,19 +30,18 @@ def clean(found: Collected, tasks: Sequence[Path], on_note: Callable[[str], None
     subjects = [_subject(folder) for place in tasks for folder in taskset.find_tasks(place)]
     if not subjects:
         return found
-    owners = [(subject, number) for subject in subjects for number in range(len(subject.fingerprints))]
     size = sum(len(document.text) for document in found.documents)
-    thorough = size * len(owners) <= MAX_THOROUGH
+    thorough = size * sum(len(subject.deleted) for subject in subjects) <= MAX_THOROUGH
     if not thorough:
         on_note("tasks: the text is too large to look for renamed copies of deleted code in every document")
-    scanner = Scanner(make_query(subjects, thorough=thorough))
+    code = _Search([replace(s, tests=()) for s in subjects], "deleted code", _is_code, thorough=thorough)
+    tests = _Search([replace(s, deleted=s.tests, tests=()) for s in subjects], "a hidden test", _is_test, sparing=True)
     result = Collected([], list(found.left_out))
     for document in found.documents:
-        why = _why(document, scanner, owners)
-        if why is None:
-            result.documents.append(document)
-        else:
+        if why := code.why(document) or tests.why(document):
             result.left_out.append(why)
+        else:
+            result.documents.append(document)
     return result
 
 
@@ -55,29 +57,41 @@ def _subject(folder: Path) -> Subject:
     )  # fmt: skip
 
 
-def _why(document: Document, scanner: Scanner, owners: Sequence[tuple[Subject, int]]) -> LeftOut | None:
-    scan = scanner.scan([Blob.of_bytes(document.name, document.text.encode("utf-8", "surrogatepass"))])
-    for subject, number, hit in _telling(scan, owners):
-        test = number >= len(subject.deleted)
-        what = "a hidden test" if test else "deleted code"
-        label = subject.fingerprints[number].label
-        return LeftOut(
-            name=document.name,
-            why=what,
-            detail=f"{subject.name}: {label} ({hit.match.likeness}, line {hit.match.line})",
-        )
-    if scan.faults:
-        return LeftOut(name=document.name, why="not checked to its end", detail=scan.faults[0].reason)
-    return None
+class _Search:
+    """Looks for what some subjects protect. ``counts``: which matches say that a document holds it."""
+
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        what: str,
+        counts: Callable[[Match, Fingerprint], bool],
+        *,
+        thorough: bool = False,
+        sparing: bool = False,
+    ) -> None:
+        self._owners = [(subject.name, fingerprint) for subject in subjects for fingerprint in subject.fingerprints]
+        self._what, self._counts = what, counts
+        self._scanner = Scanner(make_query(subjects, thorough=thorough, sparing=sparing))
+
+    def why(self, document: Document) -> LeftOut | None:
+        """Why a document is left out; None if it is not."""
+        scan = self._scanner.scan([Blob.of_bytes(document.name, document.text.encode("utf-8", "surrogatepass"))])
+        for hit in scan.hits:
+            match, (task, wanted) = hit.match, self._owners[hit.match.fingerprint]
+            if self._counts(match, wanted):
+                detail = f"{task}: {wanted.label} ({match.likeness}, line {match.line})"
+                return LeftOut(name=document.name, why=self._what, detail=detail)
+        if scan.faults:
+            return LeftOut(name=document.name, why="not checked to its end", detail=scan.faults[0].reason)
+        return None
 
 
-def _telling(scan: Scan, owners: Sequence[tuple[Subject, int]]) -> Iterable[tuple[Subject, int, Hit]]:
+def _is_code(match: Match, _wanted: Fingerprint) -> bool:
     """Stricter than the audit of a workspace, which takes bodies that resemble each other for style: a document too
     many costs nothing."""
-    for hit in scan.hits:
-        subject, number = owners[hit.match.fingerprint]
-        if number < len(subject.deleted):
-            if hit.match.level is Level.BODY:
-                yield subject, number, hit
-        elif hit.match.likeness is Likeness.WHOLE and subject.fingerprints[number].name.lower().startswith("test"):
-            yield subject, number, hit
+    return match.level is Level.BODY
+
+
+def _is_test(match: Match, wanted: Fingerprint) -> bool:
+    """As the audit of a workspace."""
+    return match.likeness is Likeness.WHOLE and wanted.name.lower().startswith("test")
