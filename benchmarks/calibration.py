@@ -38,8 +38,7 @@ from taskgen.difficulty import (
     pass_at_k,
     stops,
 )
-from taskgen.policies.select import choose
-from taskgen.rollout import Collector, cannot_attempt
+from taskgen.rollout import Collector, cannot_attempt, policy_named
 from taskgen.rollout_file import Tally, open_rollouts
 from taskgen.sandboxes.select import select
 
@@ -175,7 +174,7 @@ class Recording:
 def record(tasks: Path, policy: str, attempts: int, max_lines: int) -> None:
     """Make a fixed number of attempts at each small task, and write their rewards."""
     provider = select("auto", cache_folder())
-    chosen = choose(policy, cache_folder(), lambda prompt: fill.gold_body(loaded(prompt.folder)))
+    chosen = policy_named(policy, cache_folder())
     folders = [
         folder
         for folder in taskset.find_tasks(tasks)
