@@ -10,6 +10,7 @@ import pytest
 
 from taskgen.commands import build
 from taskgen.errors import SandboxUnavailable
+from taskgen.guards import Guards
 from taskgen.types import Rejection, Verdict, VerdictKind
 
 
@@ -23,7 +24,14 @@ def refused(monkeypatch: pytest.MonkeyPatch, kind: VerdictKind) -> Rejection | N
     monkeypatch.setattr(build, "load", lambda folder: SimpleNamespace(row={"patch": "gold"}, rules=()))
     monkeypatch.setattr(build, "from_patch", lambda patch, rules: patches.append(patch))
     monkeypatch.setattr(build, "grade_intake", grade_intake)
-    found = build._gold_refused(Path("tasks/t"), SimpleNamespace(provider=None, cache=None))  # type: ignore[arg-type]
+    monkeypatch.setattr(build.taskset, "write_task", lambda out, *written: out / "tasks" / "t")
+    monkeypatch.setattr(build.taskset, "remove_task", lambda out, name: removed.append(name))
+    run = SimpleNamespace(provider=None, cache=None, out=Path("set"))
+    removed: list[str] = []
+    try:
+        found = build._gold_refused(({}, (), (), Guards()), run)  # type: ignore[arg-type]
+    finally:
+        assert removed == ["t"], "what was graded does not stay"
     assert patches == [b"gold"]
     return found
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from taskgen import __version__, candidates, steering, taskset
+from taskgen.archive import ArchiveEntry
 from taskgen.atomic import disk_faults
 from taskgen.commands.calibrate import Options
 from taskgen.commands.steered import ATTEMPTS, ROLLOUTS, STAGE, OneAtATime, OnStage, Steered, Target, pool_of, staging
@@ -50,6 +51,9 @@ MIN_FREE_BYTES = 64 << 20
 LITTLE_FREE_BYTES = 4 << 30
 #: Changes when candidates must be decided anew: there is a check that older verdicts did not make.
 CHECKS_VERSION = 3
+#: Where a finished task lies, below the task set, while it is graded with its own gold patch.
+_UNGRADED = Path(".taskgen") / "ungraded"
+_Written = tuple[dict[str, Any], tuple[ArchiveEntry, ...], tuple[ArchiveEntry, ...], Guards]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,25 +410,32 @@ def _decide(candidate: Candidate, repository: Repository, run: _Run, bench: _Ben
     else:
         assert isinstance(result, Proven)
         place = run.out if run.target is None else staging(run.out)
-        folder = taskset.write_task(place, packed.row, packed.workspace, packed.tests, guards)
-        if refused := _gold_refused(folder, run):
+        written = packed.row, packed.workspace, packed.tests, guards
+        if refused := _gold_refused(written, run):
             taskset.remove_task(place, candidate.instance_id)
             verdict |= asdict(refused)
         else:
+            taskset.write_task(place, *written)
             verdict |= {"accepted": True, "candidate": candidate.instance_id, "proven": asdict(result)}
             verdict["unpredicted"] = 1 if result.unpredicted else 0
     run.state.put("verdict", key, verdict)
     return verdict
 
 
-def _gold_refused(folder: Path, run: _Run) -> Rejection | None:
+def _gold_refused(written: _Written, run: _Run) -> Rejection | None:
     """The task as its users will grade it: why its own gold patch does not pass; None if it does.
 
-    What validation ran is not all that grading runs: the differential check, another environment, another process.
-    Raises SandboxUnavailable for a fault of the machine.
+    What validation ran is not all that grading runs: the differential check, another environment, another process. It
+    lies elsewhere meanwhile: what is in the set was decided. Raises SandboxUnavailable for a fault of the machine.
     """
-    task = load(folder)
-    verdict = grade_intake(task, lambda: from_patch(task.row["patch"].encode(), task.rules), run.provider, run.cache)
+    folder = taskset.write_task(run.out / _UNGRADED, *written)
+    try:
+        task = load(folder)
+        verdict = grade_intake(
+            task, lambda: from_patch(task.row["patch"].encode(), task.rules), run.provider, run.cache
+        )
+    finally:
+        taskset.remove_task(run.out / _UNGRADED, folder.name)
     if verdict.kind is VerdictKind.INFRA_ERROR:
         raise SandboxUnavailable(f"{folder.name}: its gold patch could not be graded: {verdict.reason}")
     if verdict.kind is VerdictKind.RESOLVED:
