@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from taskgen import patches, safepath
 from taskgen.grading.task import Task
 from taskgen.languages.python_syntax import parse_python
 from taskgen.policies.policy import Completion, Form, Prompt, Sampling
-from taskgen.types import Turn
+from taskgen.types import Deletion, Turn
 
 STUB = "raise NotImplementedError"
 #: Characters of the definition's own head (decorators, signature, docstring) that a policy sees, at most.
@@ -77,16 +78,41 @@ def site_of(task: Task) -> Site | CannotFill:
         text = task.workspace[path].content.decode("utf-8")
     except UnicodeDecodeError:
         return CannotFill(f"{path} is not UTF-8")
-    lines, at = text.split("\n"), number - 1
+    return _site(path, str(deleted[0]["qualified_name"]).rpartition(".")[2], text.split("\n"), number - 1)
+
+
+def _site(path: str, name: str, lines: Sequence[str], at: int) -> Site:
     stub = lines[at]
     return Site(
         path=path,
-        name=str(deleted[0]["qualified_name"]).rpartition(".")[2],
+        name=name,
         lines=tuple(lines),
         line=at,
         indent=stub[: len(stub) - len(stub.lstrip())],
         newline="\r\n" if stub.endswith("\r") else "\n",
     )
+
+
+def site_of_deletion(deletion: Deletion, pristine: bytes) -> tuple[Site, str] | CannotFill:
+    """The place of the only deleted body of what may become a task, and the body that stood there.
+
+    Args:
+        pristine: the file that it was deleted from.
+    """
+    (path, content), *others = deletion.files.items()
+    if others or content is None or len(deletion.deleted) != 1:
+        return CannotFill("more than one body goes")
+    try:
+        before, after = pristine.decode("utf-8").split("\n"), content.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        return CannotFill(f"{path} is not UTF-8")
+    at = next((i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(after))
+    n_behind = len(after) - at - 1
+    definition = deletion.deleted[0].definition
+    if at >= len(after) or after[at].strip() != STUB or before[len(before) - n_behind :] != after[at + 1 :]:
+        return CannotFill("other lines go, too")
+    body = before[definition.body_line - 1 : len(before) - n_behind]
+    return _site(path, definition.name, after, at), "\n".join(line.removesuffix("\r") for line in body)
 
 
 def gold_body(task: Task) -> str:
@@ -104,11 +130,7 @@ def prompt_of(task: Task, folder: Path, site: Site, context_chars: int = Samplin
             whose class begins further above, the class's first line and its ``__init__`` come first: they name what
             the method works with.
     """
-    before = [line.removesuffix("\r") for line in site.lines[: site.line]]
-    start, parts = _around(before, site)
-    head = _tail("\n".join(before[start:]), HEAD_CHARS)
-    context = _context(before[:start], parts, context_chars)
-    text = f"{context}\n{head}" if context else head
+    text = text_before(site, context_chars)
     asked = (
         f"{task.row['problem_statement'].strip()}\n\nThe end of what stands before it in `{site.path}`, and the "
         f"definition that is to be completed:\n\n```python\n{text}\n{site.indent}...\n```\n"
@@ -120,6 +142,15 @@ def prompt_of(task: Task, folder: Path, site: Site, context_chars: int = Samplin
         indent=site.indent,
         messages=(Turn(role="system", text=_SYSTEM), Turn(role="user", text=asked)),
     )
+
+
+def text_before(site: Site, context_chars: int) -> str:
+    """A file up to the deleted body, as prompts hold it."""
+    before = [line.removesuffix("\r") for line in site.lines[: site.line]]
+    start, parts = _around(before, site)
+    head = _tail("\n".join(before[start:]), HEAD_CHARS)
+    context = _context(before[:start], parts, context_chars)
+    return f"{context}\n{head}" if context else head
 
 
 def _around(before: list[str], site: Site) -> tuple[int, list[range]]:

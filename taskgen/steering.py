@@ -5,6 +5,9 @@ hints. ``settings_of`` gives the recipes in all settings; a candidate's ``demand
 
     demand = log2(lines) + 0.5 * log2(definitions) + 1 (no docstring left) - 1 (hints)
 
+A policy that tells how likely it is to write a text (``Scores``) is asked that about the deleted code itself instead,
+and the minus of that log-probability, in units of 2 nats, is the demand: it knows better what it finds hard.
+
 *Belief.* The chance that a policy solves a task of demand x is taken to be logistic(slope * (half - x) + own), as in
 item response theory (G. Rasch, 1960), where ``own``, normal with deviation 1, is what the knobs do not show of a task.
 ``half`` (the demand that is solved half of the time) and ``slope`` are not known: a grid holds how likely each pair is,
@@ -20,9 +23,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from types import MappingProxyType
 
 from taskgen.difficulty import Design
 from taskgen.types import Candidate, Deletion, Recipe, Removal
@@ -44,6 +48,8 @@ _STEP = 0.1
 HINTS_WORTH, NO_DOCSTRING_WORTH = 0.8, 0.95
 #: With a chance below this of lying in the band, nothing is tried.
 HOPELESS = 0.04
+#: Nats of surprise that count as 1 on the scale of demand.
+NATS = 2.0
 What = frozenset[tuple[str, str]]
 
 
@@ -65,9 +71,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What attempts at a task of a setting came to."""
+    """What attempts at a task of a demand came to."""
 
-    setting: Setting
+    demand: float
     n: int
     passes: int
 
@@ -85,6 +91,13 @@ def setting_of(candidate: Candidate) -> Setting:
         keep_docstring=candidate.keep_docstring,
         hints=candidate.hints,
     )
+
+
+def demand_of(candidate: Candidate, surprises: Mapping[str, float] = MappingProxyType({})) -> float:
+    """A candidate's place on the scale: by how much the policy is surprised by what was deleted, where that is known
+    (``surprises``, in nats by instance id), and by its knobs where it is not."""
+    surprise = surprises.get(candidate.instance_id)
+    return setting_of(candidate).demand if surprise is None else surprise / NATS
 
 
 def settings_of(recipes: Sequence[Recipe], *, hints: bool) -> Iterator[Recipe]:
@@ -183,7 +196,7 @@ def learn(measured: Iterable[Measured]) -> Belief:
 
 def _log_likelihood(half: float, slope: float, one: Measured) -> float:
     """Of the passes of one task; how the number of attempts was decided does not change it but for a constant."""
-    chances = [_logistic(slope * (half - one.setting.demand) + own) for own in _OWN]
+    chances = [_logistic(slope * (half - one.demand) + own) for own in _OWN]
     likelihood = sum(p**one.passes * (1 - p) ** (one.n - one.passes) for p in chances) / len(chances)
     return math.log(max(likelihood, 1e-300))
 
@@ -202,7 +215,11 @@ def what_goes(candidate: Candidate) -> What:
 
 
 def ranked(
-    candidates: Iterable[Candidate], belief: Belief, design: Design, attempted: Collection[What] = ()
+    candidates: Iterable[Candidate],
+    belief: Belief,
+    design: Design,
+    attempted: Collection[What] = (),
+    surprises: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Candidate]:
     """The candidates that may lie in the band, likeliest first; where that is the same, what was not attempted with
     other knobs (``attempted``: what was), then with fewer knobs turned, then the more promising first. Hints, and a
@@ -211,7 +228,7 @@ def ranked(
     keyed = []
     for candidate in candidates:
         setting = setting_of(candidate)
-        demand = round(setting.demand, 1)
+        demand = round(demand_of(candidate, surprises), 1)
         if demand not in chances:
             chances[demand] = belief.in_band(demand, design)
         if chances[demand] >= HOPELESS:

@@ -61,7 +61,7 @@ def best(measured: Sequence[Measured]) -> Setting:
 
 
 def measured(lines: int, passes: int, n: int = 9) -> Measured:
-    return Measured(setting=Setting(lines=lines), n=n, passes=passes)
+    return Measured(demand=Setting(lines=lines).demand, n=n, passes=passes)
 
 
 def test_failures_lead_to_smaller_deletions_and_passes_to_larger_ones() -> None:
@@ -116,7 +116,7 @@ def rates(chance: Callable[[Setting], float], seed: int) -> tuple[list[float], l
 
     def tried(candidate: Candidate) -> Measured:
         setting = setting_of(candidate)
-        return Measured(setting=setting, n=8, passes=sum(rng.random() < chance(setting) for _ in range(8)))
+        return Measured(demand=setting.demand, n=8, passes=sum(rng.random() < chance(setting) for _ in range(8)))
 
     plain = [tried(c) for c in [c for c in candidates if c.keep_docstring and not c.hints][:24]]
     found: list[Measured] = []

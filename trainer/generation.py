@@ -99,6 +99,25 @@ def generate(
     return _grouped(samples, [len(group) for group in seeds])
 
 
+@torch.no_grad()
+def log_likelihood(model: Decoder, prompt: Sequence[int], ids: Sequence[int], temperature: float) -> float:
+    """The log-probability of a sample, in nats: that ``generate`` gives these ids behind the prompt.
+
+    Raises ValueError for a prompt without tokens, or a temperature that is not above 0.
+    """
+    if not prompt or temperature <= 0:
+        raise ValueError(f"log-likelihood: {len(prompt)} tokens of a prompt, temperature = {temperature}")
+    if not ids:
+        return 0.0
+    whole = torch.tensor([[*prompt, *ids]])[:, :-1]
+    positions = torch.arange(whole.shape[1])[None]
+    cos, sin = rotations(positions, model.config)
+    mask = positions[0][:, None] >= positions
+    hidden = model.hidden(whole, Tokens(cos, sin, mask[None, None]))[0, len(prompt) - 1 :]
+    logp = (model.logits(hidden).float() / temperature).log_softmax(-1)
+    return float(logp.gather(-1, torch.tensor(ids)[:, None]).sum())
+
+
 def _uniforms(seed: int, n: int) -> Tensor:
     return torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 

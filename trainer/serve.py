@@ -4,6 +4,9 @@ It first says ``{"version": ...}``, or ``{"error": ...}`` and ends. A request ha
 each prompt), ``max_tokens`` and ``temperature``; a prompt is ``{"text", "indent"}`` (a file up to a line, and how the
 next line begins), ``{"messages"}`` or ``{"ids"}``. The answer has, for each prompt, its ``ids`` and its ``samples``:
 ``ids``, ``logps``, ``text`` (what follows the prompt's text) and ``finish``; or ``{"error": ...}``.
+
+A request with ``bodies`` in place of seeds (a text for each prompt) asks how likely these are. The answer has
+``log_likelihoods``, in nats.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from trainer.conversation import hear, take_stdout
-from trainer.generation import Sample, Sampling, generate
+from trainer.generation import Sample, Sampling, generate, log_likelihood
 from trainer.pretrained import Pretrained, WeightsError, load_pretrained
 
 _CONTEXT = 8  # tokens
@@ -64,6 +67,9 @@ def version_of(model: torch.nn.Module, dtype: str) -> str:
 def respond(policy: Pretrained, request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a request. Raises ValueError, KeyError or TypeError for one of another form."""
     tokenizer = policy.tokenizer
+    if "bodies" in request:
+        asked = zip(request["prompts"], request["bodies"], strict=True)
+        return {"log_likelihoods": [_likelihood(policy, *one, float(request["temperature"])) for one in asked]}
     prompts = [ids_of(tokenizer, prompt) for prompt in request["prompts"]]
     sampling = Sampling(
         max_tokens=int(request["max_tokens"]),
@@ -80,6 +86,17 @@ def respond(policy: Pretrained, request: Mapping[str, Any]) -> dict[str, Any]:
             for asked, ids, group in zip(request["prompts"], prompts, groups, strict=True)
         ]
     }
+
+
+def _likelihood(policy: Pretrained, asked: Mapping[str, Any], body: str, temperature: float) -> float:
+    """Of the lines of a body behind a file's text, the newline at their end included."""
+    tokenizer = policy.tokenizer
+    prompt = boundary_ids(tokenizer, asked["text"], asked["indent"])
+    start = [i for i in prompt[:1] if i == tokenizer.bos_token_id]
+    whole = [*start, *tokenizer(f"{asked['text']}\n{body}\n", add_special_tokens=False)["input_ids"]]
+    # Where the body's first word takes white space that the prompt holds, the prompt is shorter by that.
+    same = next((i for i, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), len(prompt))
+    return log_likelihood(policy.model, whole[:same], whole[same:], temperature)
 
 
 def stop_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:

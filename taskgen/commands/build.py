@@ -26,7 +26,18 @@ from taskgen import __version__, candidates, steering, taskset
 from taskgen.archive import ArchiveEntry
 from taskgen.atomic import disk_faults
 from taskgen.commands.calibrate import Options
-from taskgen.commands.steered import ATTEMPTS, ROLLOUTS, STAGE, OneAtATime, OnStage, Steered, Target, pool_of, staging
+from taskgen.commands.likelihood import surprises
+from taskgen.commands.steered import (
+    ATTEMPTS,
+    ROLLOUTS,
+    STAGE,
+    OnStage,
+    Steered,
+    Target,
+    one_at_a_time,
+    pool_of,
+    staging,
+)
 from taskgen.commands.summary import Progress, RepoSummary
 from taskgen.errors import ConfigError, PolicyFault, PrerequisiteError, SandboxUnavailable, StoreError, TaskgenError
 from taskgen.grading.grade import grade_intake
@@ -160,7 +171,7 @@ def build(
             state=state, progress=progress, stopper=stopper, workers=max(1, jobs // max(1, len(specs))),
         )  # fmt: skip
         if (target := settings.target) is not None:
-            run.target = replace(target, policy=OneAtATime(target.policy))
+            run.target = replace(target, policy=one_at_a_time(target.policy))
             run.rollouts = stack.enter_context(open_rollouts(out / ROLLOUTS))
         summaries: dict[str, RepoSummary] = {}
         pool = ThreadPoolExecutor(max_workers=max(1, min(jobs, len(specs))))
@@ -301,7 +312,12 @@ def _steered_rounds(
         design=target.design, sampling=target.sampling, provider=run.provider, cache=run.cache, jobs=run.workers,
         seed=run.settings.seed, stopper=run.stopper,
     )  # fmt: skip
-    steered = Steered(target, pool, out=run.out, state=run.state, file=run.rollouts, options=options)
+    on_stage("likelihood")
+    sources = {path: source.source for path, source in repository.survey.project.sources.items()}
+    surprised = surprises(target.policy, target.sampling, pool, sources, run.state, run.stopper.check)
+    steered = Steered(
+        target, pool, out=run.out, state=run.state, file=run.rollouts, options=options, surprises=surprised
+    )
     gate = LeakGate(repository=repository, pool=pool, cache=run.cache / "audits", jobs=run.workers)
     with _benches(repository, run) as benches:
 

@@ -19,7 +19,8 @@ from taskgen.atomic import disk_faults
 from taskgen.commands.calibrate import Attempts, Calibrated, Options, Status, difficulty_of
 from taskgen.commands.summary import Progress, RepoSummary
 from taskgen.difficulty import Band, Design
-from taskgen.policies.policy import Form, Policy, Prompt, Sampled, Sampling
+from taskgen.errors import PolicyFault
+from taskgen.policies.policy import Form, Policy, Prompt, Sampled, Sampling, Scores
 from taskgen.rollout import cannot_attempt, run_key
 from taskgen.rollout_file import RolloutFile
 from taskgen.steering import Measured
@@ -84,6 +85,26 @@ class OneAtATime:
         """It belongs to whoever made it."""
 
 
+class ScoresOneAtATime(OneAtATime):
+    """The same for one that tells how likely a text is."""
+
+    def __init__(self, policy: Policy, scores: Scores) -> None:
+        super().__init__(policy)
+        self._scores = scores
+
+    def log_likelihoods(
+        self, prompts: Sequence[Prompt], bodies: Sequence[str], sampling: Sampling
+    ) -> list[float] | PolicyFault:
+        """As the policy's own."""
+        with self._mutex:
+            return self._scores.log_likelihoods(prompts, bodies, sampling)
+
+
+def one_at_a_time(policy: Policy) -> Policy:
+    """A policy that several repositories' threads may ask, scores too if it gives any."""
+    return ScoresOneAtATime(policy, policy) if isinstance(policy, Scores) else OneAtATime(policy)
+
+
 def staging(out: Path) -> Path:
     """Where tasks stand that have not been attempted to the end."""
     return out / STATE_FOLDER / "attempted"
@@ -111,9 +132,10 @@ class Steered:
 
     def __init__(
         self, target: Target, pool: Sequence[Candidate], *, out: Path, state: RunState, file: RolloutFile,
-        options: Options,
+        options: Options, surprises: Mapping[str, float],
     ) -> None:  # fmt: skip
         self._target, self._pool, self._out, self._state = target, pool, out, state
+        self._surprises = surprises
         self._attempts = Attempts(target.policy, file, options, lambda text: None)
         self._unsound: set[steering.What] = set()
         self.measured: list[Measured] = []
@@ -156,7 +178,7 @@ class Steered:
         # What makes no fair task makes none with another docstring or statement.
         left = [c for c in self._pool if c.instance_id not in tried and steering.what_goes(c) not in self._unsound]
         attempted = {steering.what_goes(c) for c in self._pool if c.instance_id in tried}
-        order = steering.ranked(left, steering.learn(self.measured), self._target.design, attempted)
+        order = steering.ranked(left, steering.learn(self.measured), self._target.design, attempted, self._surprises)
         return candidates.disjoint(order, accepted, min(ROUND, missing))
 
     def settle(self, sound: Sequence[Candidate]) -> list[Settled]:
@@ -179,8 +201,8 @@ class Steered:
             if record is not None:
                 self._place(record)
                 if record["n"]:
-                    setting = steering.setting_of(candidate)
-                    self.measured.append(Measured(setting=setting, n=record["n"], passes=record["passes"]))
+                    demand = steering.demand_of(candidate, self._surprises)
+                    self.measured.append(Measured(demand=demand, n=record["n"], passes=record["passes"]))
             settled.append(Settled(candidate, record, fault))
         return settled
 

@@ -96,6 +96,21 @@ class LocalPolicy:
             return [found for _ in conversations]
         return [reply_of(group[0], asked.n_replies) for group, asked in zip(found, conversations, strict=True)]
 
+    def log_likelihoods(
+        self, prompts: Sequence[Prompt], bodies: Sequence[str], sampling: Sampling
+    ) -> list[float] | PolicyFault:
+        """How likely it is to write these bodies. Faults and errors are those of ``complete``."""
+        questions = [question_of(prompt, Form.CONTINUATION) for prompt in prompts]
+        message = {"prompts": questions, "bodies": list(bodies), "temperature": sampling.temperature}
+        try:
+            answer = self._started().ask(message, self._config.timeout_s)
+            if "error" in answer:
+                return PolicyFault(f"{self.name}: {answer['error']}")
+            return [float(value) for value in answer["log_likelihoods"]]
+        except (TrainerDied, KeyError, TypeError, ValueError) as error:
+            self.close()
+            return PolicyFault(f"{self.name}: the process that generates was lost: {error}")
+
     def _generated(
         self, questions: Sequence[Mapping[str, Any]], seeds: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Completion]] | PolicyFault:

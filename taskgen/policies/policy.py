@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from taskgen.errors import PolicyFault
 from taskgen.types import Turn
@@ -116,4 +116,18 @@ class Policy(Protocol):
 
     def close(self) -> None:
         """Free what it holds (processes, connections)."""
+        ...
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """A policy that also tells how likely it is to write a text."""
+
+    def log_likelihoods(
+        self, prompts: Sequence[Prompt], bodies: Sequence[str], sampling: Sampling
+    ) -> list[float] | PolicyFault:
+        """For each prompt, of the lines of a body behind its text: nats, under the sampling's temperature.
+
+        Raises PrerequisiteError if the policy is not there at all.
+        """
         ...

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from taskgen.errors import PolicyFault, PrerequisiteError
 from taskgen.hints.context import hinted
@@ -27,6 +27,10 @@ from trainer.serve import boundary_ids, ends_body, ids_of, respond, stop_ids
 
 SAMPLING = Sampling(max_tokens=12, temperature=1.0)
 TEXT = "def f(a):"
+LLAMA = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "initializer_range": 0.5,
+}  # fmt: skip
 
 
 # --- Where a prompt ends ---------------------------------------------------------------------------------
@@ -133,6 +137,29 @@ def test_a_sample_has_the_logps_of_its_ids(tiny_model: Path, tmp_path: Path) -> 
                 assert decoded == asked["text"] + sample["text"]
 
 
+@pytest.mark.parametrize("pattern", [True, False])
+def test_a_body_is_as_likely_as_the_tokens_that_follow_its_file(pattern: bool, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(pattern)
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**LLAMA, vocab_size=len(tokenizer))).save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    policy = load_pretrained(str(tmp_path / "m"), tmp_path)
+    asked, bodies = {"text": TEXT, "indent": "    "}, ["    return a", "    if a:\n        return b"]
+    found = respond(policy, {"prompts": [asked, asked], "bodies": bodies, "temperature": 0.8})["log_likelihoods"]
+    for body, value in zip(bodies, found, strict=True):
+        ids = tokenizer(f"{TEXT}\n{body}\n")["input_ids"]
+        prompt = ids_of(policy.tokenizer, asked)
+        start = next((i for i, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b), len(prompt))
+        assert 0 < start < len(ids)
+        with torch.no_grad():
+            logp = (policy.model(torch.tensor([ids]))[0, :-1] / 0.8).log_softmax(-1)
+        expected = logp.gather(-1, torch.tensor(ids[1:])[:, None])[start - 1 :].sum()
+        assert value == pytest.approx(float(expected), abs=1e-3) and value < 0
+    assert "error" not in respond(policy, {"prompts": [], "bodies": [], "temperature": 0.8})
+    with pytest.raises(ValueError):
+        respond(policy, {"prompts": [asked], "bodies": [], "temperature": 0.8})
+
+
 # --- The process -------------------------------------------------------------------------------------------
 
 
@@ -161,6 +188,12 @@ def test_a_local_policy_lives_dies_and_lives_again(tiny_model: Path, tmp_path: P
         lost = ask(policy, [1, 2])
         assert all(isinstance(sample, PolicyFault) and "signal 9" in str(sample) for sample in lost)
         assert texts(ask(policy, [1, 2])) == texts(first)
+        prompt = Prompt(instance_id="t", folder=Path("x"), text=TEXT, indent="    ", messages=())
+        likely = policy.log_likelihoods([prompt], ["    return a"], SAMPLING)
+        assert isinstance(likely, list) and len(likely) == 1 and likely[0] < 0
+        os.kill(policy.pid or 0, signal.SIGKILL)
+        assert isinstance(policy.log_likelihoods([prompt], ["    return a"], SAMPLING), PolicyFault)
+        assert policy.log_likelihoods([prompt], ["    return a"], SAMPLING) == likely
     finally:
         policy.close()
     assert policy.pid is None
